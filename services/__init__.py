@@ -1,0 +1,1 @@
+"""LumoTree: tree-speculative decoding of hybrid language models."""

@@ -1,0 +1,1 @@
+"""Checked values that every room shares; the only importer of generated code."""
