@@ -1,0 +1,25 @@
+"""Weight-bound matrix products whose rows do not see each other."""
+
+import torch
+
+from services.kernels.dispatch import backend
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
+    """Write x [R, K] times weight [N, K] transposed to `out` [R, N]; fp32 sums, one cast.
+
+    Args    R: 32, 64, 96 or 128 rows decoding, a fixed grid in prefill. `out` may be fp32 with
+            a narrower model dtype (logits).
+    Numbers at a fixed R a row's bits depend on that row alone (row_invariance_check).
+    """
+    backend("linear", x.device.type).linear(x, weight, out)
+
+
+def row_invariance_check(weight: torch.Tensor, rows: int) -> bool:
+    """Say whether a row keeps its bits when the other rows change, move, or hold NaN.
+
+    Shapes  weight [N, K]; compares `rows` rows against 32.
+    Used    at start-up, per weight shape; a False must refuse to start.
+    """
+    result: bool = backend("linear", weight.device.type).row_invariance_check(weight, rows)
+    return result
