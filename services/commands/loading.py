@@ -1,0 +1,55 @@
+"""Load an engine with a progress bar on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from services.contract.config import EngineConfig
+from services.gateway.engine import Engine
+
+DEFAULT_CONTEXT = 8192
+DEFAULT_THREADS = 2
+
+
+@contextmanager
+def open_engine(config: EngineConfig, quiet: bool) -> Iterator[Engine]:
+    """Yield a loaded engine and close it; the bar is hidden when `quiet`."""
+    console = Console(stderr=True, quiet=quiet)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=done, total=total)
+
+        engine = Engine.local(config, progress)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def local_config(model: Path, threads: int, context: int, sequences: int = 1) -> EngineConfig:
+    """Return the configuration of an in-process CPU engine."""
+    return EngineConfig(
+        model=str(model), threads=threads, context_length=context, max_sequences=sequences
+    )

@@ -1,0 +1,96 @@
+"""One engine in this process: stage group, tokenizer, template, defaults, scheduler."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from services.contract.config import EngineConfig
+from services.gateway.chat import ChatTemplate
+from services.gateway.defaults import Defaults
+from services.gateway.requests import Delta, Event, Finished, GenerationRequest
+from services.gateway.scheduler import Scheduler
+from services.gateway.text import TextCodec
+from services.runtime.group import StageGroup
+from services.runtime.local import LocalGroup
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One finished sequence with everything its cycles gave."""
+
+    finished: Finished
+    deltas: tuple[Delta, ...]
+    seed: int
+
+
+class Engine:
+    """Everything needed to turn text into tokens and tokens into text."""
+
+    def __init__(self, config: EngineConfig, group: StageGroup) -> None:
+        folder = Path(config.model)
+        self.config = config
+        self.group = group
+        self.codec = TextCodec.load(folder)
+        self.template = ChatTemplate.load(folder, self.codec)
+        self.defaults = Defaults.load(folder, group.eos_ids, config.context_length)
+        self.scheduler = Scheduler(group, self.codec, config)
+        self._ids = itertools.count()
+
+    @classmethod
+    def local(cls, config: EngineConfig, progress: Progress | None = None) -> Engine:
+        """Load a checkpoint and build the three stages in this process."""
+        return cls(config, LocalGroup(config, progress))
+
+    def close(self) -> None:
+        """Free the stages' memory."""
+        self.group.close()
+
+    def generate(
+        self, request: GenerationRequest, watch: Callable[[Event], None] | None = None
+    ) -> Generation:
+        """Run one sequence to its end; `watch` sees every event as it happens.
+
+        Raises  the ContractError that ended the sequence, if one did.
+        """
+        return self.generate_all([request], watch)[0]
+
+    def generate_all(
+        self, requests: Iterable[GenerationRequest], watch: Callable[[Event], None] | None = None
+    ) -> list[Generation]:
+        """Run sequences side by side; results are in the order of the requests."""
+        collected: list[list[Event]] = []
+        seeds = []
+        for request in requests:
+            events: list[Event] = []
+            collected.append(events)
+            seeds.append(request.sampling.seed)
+            self.scheduler.submit(replace(request, sink=_sink(events, watch)))
+        while self.scheduler.step():
+            pass
+        return [_gather(events, seed) for events, seed in zip(collected, seeds, strict=True)]
+
+    def next_request_id(self) -> str:
+        """Return an id no other request of this engine has."""
+        return f"local-{next(self._ids)}"
+
+
+def _sink(events: list[Event], watch: Callable[[Event], None] | None) -> Callable[[Event], None]:
+    def take(event: Event) -> None:
+        events.append(event)
+        if watch is not None:
+            watch(event)
+
+    return take
+
+
+def _gather(events: list[Event], seed: int) -> Generation:
+    finished = next(event for event in events if isinstance(event, Finished))
+    if finished.error is not None:
+        raise finished.error
+    deltas = tuple(event for event in events if isinstance(event, Delta))
+    return Generation(finished, deltas, seed)
