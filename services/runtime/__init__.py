@@ -1,0 +1,1 @@
+"""Where memory lives and how the stages run: arenas, pools, the ring, local and Ray groups."""
