@@ -1,0 +1,1 @@
+"""Independent yardsticks: nothing here imports the project's kernels or model."""
