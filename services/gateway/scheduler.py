@@ -16,10 +16,10 @@ from services.contract.errors import (
     ContractError,
     DuplicateError,
     ExhaustedError,
-    InternalError,
     InvalidField,
     UnavailableError,
 )
+from services.contract.failure import error_from_failure
 from services.contract.limits import MAX_QUEUE, MAX_SLAB, PAGE
 from services.gateway import messages
 from services.gateway.requests import Finished, FinishReason, GenerationRequest
@@ -226,8 +226,7 @@ class Scheduler:
         reply = self._group.send(message)
         if reply.WhichOneof("body") != "failure":
             return reply
-        failure = reply.failure
-        error = InternalError(failure.reason, f"{failure.stage}: {failure.message}")
+        error = error_from_failure(reply.failure)
         for sequence in concerned:
             self._end(sequence, self._failed(sequence, error))
         return None
