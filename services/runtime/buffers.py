@@ -9,6 +9,7 @@ import torch
 
 from services.contract.config import EngineConfig
 from services.contract.limits import MAX_LOGPROBS, MAX_PATH, MAX_ROWS, PAGE, TABLE_WORDS
+from services.kernels.accept import LIMIT_WORDS
 from services.model.config import ModelConfig
 from services.runtime.arena import Arena, BufferSpec
 
@@ -61,12 +62,12 @@ def drafter_specs(model: ModelConfig, config: EngineConfig) -> list[BufferSpec]:
 
 
 def committer_specs(config: EngineConfig) -> list[BufferSpec]:
-    """Return the committer's tensors: the cut path, the next root, the emitted ids."""
+    """Return the committer's tensors: the cut path, what ends a sequence, the next root."""
     slots = config.max_sequences
     return [
         BufferSpec("accepted", (slots, PATH_WORDS), I32),
+        BufferSpec("limits", (slots, LIMIT_WORDS), I32),
         BufferSpec("next_root", (slots,), I32),
-        BufferSpec("emitted", (slots, MAX_PATH), I32),
     ]
 
 

@@ -13,6 +13,8 @@ from services.contract.errors import (
     StaleEpochError,
     StaleSlotError,
 )
+from services.contract.failure import failure_from_error
+from services.contract.limits import MAX_SLAB
 from services.contract.sampling import (
     Budget,
     Drafting,
@@ -56,7 +58,7 @@ class RingGuard:
 
 def refuse(stage: str, error: ContractError, message: StageMessage) -> StageMessage:
     """Return the answer that says why `stage` refused a message."""
-    failure = pb.stage_pb2.Failure(stage=stage, reason=error.reason, message=str(error))
+    failure = failure_from_error(stage, error)
     return StageMessage(
         epoch=message.epoch,
         sequence_number=message.sequence_number,
@@ -167,6 +169,22 @@ def check_cycle(record: SlotRecord, part: pb.stage_pb2.CycleSequence) -> None:
     if part.committed_length != record.length:
         text = f"{part.committed_length}; the sequence holds {record.length} tokens"
         raise RepeatedCycleError("COMMITTED_LENGTH", text, "committed_length")
+
+
+def check_slab(slots: SlotTable, cycle: pb.stage_pb2.Cycle) -> list[SlotRecord]:
+    """Return the sequences of a cycle message, each checked.
+
+    Raises  InvalidField for an empty slab, one over the limit, or a slot named twice.
+    """
+    if not 1 <= len(cycle.sequences) <= MAX_SLAB:
+        text = f"{len(cycle.sequences)} sequences; from 1 to {MAX_SLAB}"
+        raise InvalidField("SLAB", text, "cycle.sequences")
+    records = [slots.get(part.slot, part.generation) for part in cycle.sequences]
+    if len({record.ref.slot for record in records}) != len(records):
+        raise InvalidField("SLAB", "a slot is named twice; send one part a slot", "cycle.sequences")
+    for record, part in zip(records, cycle.sequences, strict=True):
+        check_cycle(record, part)
+    return records
 
 
 def _record(message: pb.stage_pb2.Admit) -> SlotRecord:

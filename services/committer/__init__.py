@@ -1,0 +1,1 @@
+"""The committer: makes one accepted path durable, all of it or nothing."""
