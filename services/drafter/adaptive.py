@@ -1,0 +1,123 @@
+"""The tree of at most 27 candidates with the highest expected accepted length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from services.contract.limits import MAX_DEPTH
+from services.contract.tree import NodeSource
+from services.drafter.calibration import NONE, Calibration, mtp_cell, suffix_cell
+from services.drafter.draft import Draft, Marginals
+from services.drafter.lookup import Place, RequestText, proposals
+from services.drafter.shape import ADAPTIVE_RANKS, MAX_CANDIDATES
+
+FLOOR: Final = 1e-4
+LOOKUP_FLOOR: Final = 0.02
+
+
+class _Candidate(NamedTuple):
+    """A node that may be added, best first: the order of the heap."""
+
+    cost: float
+    order: int
+    parent: int
+    token: int
+    source: NodeSource
+    mtp: int
+    suffix: int
+    probability: float
+    places: list[Place]
+
+
+class Growth:
+    """Best-first growth of one tree: always the candidate most likely to be reached and right.
+
+    A node's chance is the product of the calibrated chances on its path; a set of nodes closed
+    under parents with the highest chances is the tree of the highest expected accepted length.
+    """
+
+    def __init__(
+        self, text: RequestText, marginals: Marginals, calibration: Calibration, suffix: bool
+    ) -> None:
+        self._text = text
+        self._marginals = marginals
+        self._calibration = calibration
+        self._suffix = suffix
+        self._heap: list[_Candidate] = []
+        self._order = 0
+
+    def run(self, root: int, max_candidates: int = MAX_CANDIDATES) -> Draft:
+        """Return the tree grown from `root`, with at most `max_candidates` other nodes."""
+        draft = Draft.root(root)
+        on_spine = [True]
+        self._propose(draft, 0, 1.0, True, self._text.look_up() if self._suffix else [])
+        while self._heap and draft.num_nodes <= max_candidates:
+            best = heappop(self._heap)
+            node = draft.add(best.parent, best.token, best.source, best.probability)
+            draft.cells[node] = (best.mtp, best.suffix)
+            spine = on_spine[best.parent] and best.source == NodeSource.MTP_SPINE
+            on_spine.append(spine)
+            if draft.depths[node] < MAX_DEPTH:
+                self._propose(draft, node, -best.cost, spine, self._places(draft, node, best))
+        return draft
+
+    def _places(self, draft: Draft, node: int, taken: _Candidate) -> Sequence[Place]:
+        if taken.places or not self._suffix or -taken.cost < LOOKUP_FLOOR:
+            return taken.places
+        return self._text.look_up(draft.path(node)[1:])
+
+    def _propose(
+        self, draft: Draft, node: int, reach: float, on_spine: bool, places: Sequence[Place]
+    ) -> None:
+        depth = draft.depths[node]
+        found = {p.token: p for p in proposals(places)} if places else {}
+        ranked = self._marginals.ranked(depth, ADAPTIVE_RANKS) if on_spine else []
+        for rank, (token, logprob) in enumerate(ranked):
+            copy = found.pop(token, None)
+            suffix = NONE if copy is None else suffix_cell(copy.length, copy.copies, copy.total)
+            source = NodeSource.MTP_RUNNER_UP if rank else NodeSource.MTP_SPINE
+            cell = mtp_cell(rank, logprob)
+            self._push(node, reach, token, source, cell, suffix, copy.places if copy else [])
+        source = NodeSource.SUFFIX_TAIL if on_spine else _continued(draft.sources[node])
+        for copy in found.values():
+            cell = suffix_cell(copy.length, copy.copies, copy.total)
+            self._push(node, reach, copy.token, source, NONE, cell, copy.places)
+
+    def _push(
+        self,
+        parent: int,
+        reach: float,
+        token: int,
+        source: NodeSource,
+        mtp: int,
+        suffix: int,
+        places: list[Place],
+    ) -> None:
+        chance = self._calibration.probability(mtp, suffix)
+        if reach * chance >= FLOOR:
+            self._order += 1
+            entry = (-reach * chance, self._order, parent, token, source, mtp, suffix, chance)
+            heappush(self._heap, _Candidate(*entry, places))
+
+
+def _continued(source: NodeSource) -> NodeSource:
+    if source in (NodeSource.MTP_RUNNER_UP, NodeSource.SUFFIX_RESCUE):
+        return NodeSource.SUFFIX_RESCUE
+    return NodeSource.SUFFIX_TAIL
+
+
+def learn(draft: Draft, emitted: Sequence[int], calibration: Calibration) -> None:
+    """Count which proposals along the accepted path, and beside it, were right."""
+    node = 0
+    for token in emitted:
+        taken = None
+        for child in draft.children(node):
+            was_right = draft.tokens[child] == token
+            calibration.learn(*draft.cells[child], was_right)
+            if was_right and taken is None:
+                taken = child
+        if taken is None:
+            return
+        node = taken
