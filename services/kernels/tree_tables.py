@@ -8,9 +8,16 @@ import numpy.typing as npt
 import torch
 
 from services.contract.limits import MAX_PATH, MAX_ROWS, TABLE_WORDS
-from services.contract.topology import Tree
+from services.contract.topology import NodeSource, Tree
 
 MAX_CHAINS: Final = 16
+
+# The one-pass schedule: lanes of events, and the bits of an event word beside the node id.
+GDN_LANES: Final = 3
+MAX_EVENTS: Final = 192
+EVENT_LEAF: Final = 32
+EVENT_EMIT: Final = 64
+EVENT_RESTART: Final = 128
 
 # Words of the header.
 LIVE: Final = 0
@@ -20,6 +27,7 @@ CYCLE: Final = 3
 NUM_PATHS: Final = 4
 NUM_CHAINS: Final = 5
 TRUNK_LENGTH: Final = 6
+FORCED: Final = 7
 
 # First word of each table in the block of a sequence.
 HEADER: Final = 0
@@ -39,7 +47,9 @@ CHAIN_OWN: Final = CHAIN_LENGTH + MAX_CHAINS
 LEAF_START: Final = CHAIN_OWN + MAX_CHAINS
 LEAF_COUNT: Final = LEAF_START + MAX_ROWS
 LEAVES: Final = LEAF_COUNT + MAX_ROWS
-USED_WORDS: Final = LEAVES + MAX_ROWS
+EVENT_START: Final = LEAVES + MAX_ROWS
+EVENTS: Final = EVENT_START + 8
+USED_WORDS: Final = EVENTS + MAX_EVENTS
 
 _SHAPES: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
     "header": (HEADER, (16,)),
@@ -59,6 +69,8 @@ _SHAPES: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
     "leaf_start": (LEAF_START, (MAX_ROWS,)),
     "leaf_count": (LEAF_COUNT, (MAX_ROWS,)),
     "leaves": (LEAVES, (MAX_ROWS,)),
+    "event_start": (EVENT_START, (8,)),
+    "events": (EVENTS, (MAX_EVENTS,)),
 }
 _FILL: Final = np.full(TABLE_WORDS, -1, np.int32)
 for _name in (
@@ -73,6 +85,8 @@ for _name in (
     "chain_own",
     "leaf_start",
     "leaf_count",
+    "event_start",
+    "events",
 ):
     _start, _shape = _SHAPES[_name]
     _FILL[_start : _start + int(np.prod(_shape))] = 0
@@ -84,7 +98,8 @@ class TableViews:
     """View a block of tables [B, TABLE_WORDS]; row b belongs to sequence b of the slab.
 
     Node tables have one entry a row (0 root); rows >= header[LIVE] are padding.
-    header       [B, 16] live rows, committed_length, slot, cycle, paths, chains, trunk length.
+    header       [B, 16] live rows, committed_length, slot, cycle, paths, chains, trunk length,
+                 forced (1 if every candidate is FORCED: the walk takes them all).
     tokens, parents (-1: root, padding), depths, live (0/1)   [B, 32].
     ancestors    [B, 32, 16] nodes root..self by depth, then -1.
     leaf_paths   [B, 32, 16] nodes of each root-to-leaf path, then -1; the longest path first.
@@ -95,6 +110,9 @@ class TableViews:
                  chain_length, chain_own as for paths. A lone root is a chain of one node.
     leaf_start, leaf_count [B, 32], leaves [B, 32]: leaf children of node i are
                  leaves[leaf_start[i] : leaf_start[i] + leaf_count[i]].
+    events       [B, 192] words of the one-pass schedule: node | LEAF (no state is needed after
+                 it) | EMIT (write its output) | RESTART (from the slot's state first); lane i of
+                 GDN_LANES runs events[event_start[i] : event_start[i + 1]], a chain after another.
     The trunk is the leading part of path 0 that ends at its last node with another child path:
     TRUNK_LENGTH nodes. Every path leaves it after path_fork nodes (at least the root).
     """
@@ -127,7 +145,8 @@ def build_tables(
     _write_paths(chains, CHAINS, CHAIN_LENGTH, CHAIN_OWN, out)
     trunk = _write_forks(leaves, out)
     _write_leaves(tree, inner, out)
-    out[:7] = (
+    _write_events(tree, chains, inner, out)
+    out[:8] = (
         tree.num_nodes,
         committed_length,
         slot,
@@ -135,6 +154,7 @@ def build_tables(
         len(leaves),
         len(chains),
         trunk,
+        inner != set() and set(tree.sources[1:]) == {NodeSource.FORCED},
     )
 
 
@@ -186,3 +206,33 @@ def _write_leaves(tree: Tree, inner: set[int], out: npt.NDArray[np.int32]) -> No
         out[LEAF_COUNT + node] = len(leaves)
         out[LEAVES + filled : LEAVES + filled + len(leaves)] = leaves
         filled += len(leaves)
+
+
+def _write_events(
+    tree: Tree, chains: list[tuple[int, ...]], inner: set[int], out: npt.NDArray[np.int32]
+) -> None:
+    lanes: list[list[int]] = [[] for _ in range(GDN_LANES)]
+    owned: set[int] = set()
+    for chain in chains:
+        lane = min(lanes, key=len)
+        events = _chain_events(tree, chain, inner, owned)
+        lane += [events[0] | (EVENT_RESTART if lane else 0), *events[1:]]
+        owned.update(chain)
+    filled = 0
+    for index, lane in enumerate(lanes):
+        out[EVENTS + filled : EVENTS + filled + len(lane)] = lane
+        filled += len(lane)
+        out[EVENT_START + index + 1] = filled
+
+
+def _chain_events(
+    tree: Tree, chain: tuple[int, ...], inner: set[int], owned: set[int]
+) -> list[int]:
+    events: list[int] = []
+    for node in chain:
+        leaf = 0 if node in inner else EVENT_LEAF
+        events.append(node | leaf | (0 if node in owned else EVENT_EMIT))
+        if node not in owned:
+            leaves = [child for child in tree.children(node) if child not in inner]
+            events += [child | EVENT_LEAF | EVENT_EMIT for child in leaves]
+    return events
