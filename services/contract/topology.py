@@ -99,7 +99,7 @@ class Tree:
 def _check_lengths(tree: Tree) -> None:
     count = len(tree.parents)
     if not 1 <= count <= MAX_ROWS:
-        message = f"tree has {count} nodes; allowed are 1..{MAX_ROWS}; lower max_draft_nodes"
+        message = f"tree has {count} nodes; allowed are 1..{MAX_ROWS}; use a smaller shape"
         raise InvalidField("TREE_SIZE", message, "parents")
     for name in ("token_ids", "sources", "draft_logprobs"):
         length = len(getattr(tree, name))
@@ -121,7 +121,7 @@ def _checked_depths(parents: tuple[int, ...]) -> tuple[int, ...]:
             _refuse_parent(node, parent)
         depths.append(depths[parent] + 1)
     if max(depths) > MAX_DEPTH:
-        message = f"a path has {max(depths) + 1} nodes; limit {MAX_PATH}; lower max_depth"
+        message = f"a path has {max(depths) + 1} nodes; limit {MAX_PATH}; use a shallower shape"
         raise InvalidField("PATH_LENGTH", message, "parents")
     return tuple(depths)
 

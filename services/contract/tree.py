@@ -177,7 +177,7 @@ def _checked_columns(message: "TreeDescriptor", rows: int) -> _Columns:
         length = len(getattr(message, name))
         if length != rows:
             raise InvalidField("TREE_COLUMN", f"{length} entries for {rows} rows", name)
-    return _Columns(*(list(getattr(message, name)) for name in _Columns._fields))
+    return _Columns(*(getattr(message, name)[:] for name in _Columns._fields))
 
 
 def _check_padding_flags(is_padding: list[bool], live: int) -> None:
@@ -188,14 +188,15 @@ def _check_padding_flags(is_padding: list[bool], live: int) -> None:
 
 def _check_slots(node_to_slot: list[int], slot_to_node: list[int]) -> None:
     rows = range(len(node_to_slot))
+    if node_to_slot == slot_to_node == list(rows):
+        return
     if sorted(node_to_slot) != list(rows):
         message = f"not a bijection onto 0..{len(rows) - 1}"
         raise InvalidField("SLOT_BIJECTION", message, "node_to_slot")
     if any(slot_to_node[slot] != node for node, slot in enumerate(node_to_slot)):
         raise InvalidField("SLOT_BIJECTION", "not the inverse of node_to_slot", "slot_to_node")
-    if node_to_slot != list(rows):
-        message = "node i lies in ring slot i in this version; order the nodes instead"
-        raise UnsupportedError("SLOT_ORDER", message, "node_to_slot")
+    message = "node i lies in ring slot i in this version; order the nodes instead"
+    raise UnsupportedError("SLOT_ORDER", message, "node_to_slot")
 
 
 def _check_derived(columns: _Columns, expected: _Columns) -> None:

@@ -36,11 +36,13 @@ def parse(kind: type[AnyMessage], data: bytes, limit_bytes: int) -> AnyMessage:
     """
     if len(data) > limit_bytes:
         raise TooLargeError("MESSAGE_SIZE", f"{len(data)} bytes; limit {limit_bytes}; send less")
+    message: AnyMessage = kind()
     try:
-        return kind.FromString(data)
+        message.ParseFromString(data)
     except (DecodeError, UnicodeDecodeError):
         name = kind.DESCRIPTOR.full_name
         raise InvalidField("MALFORMED", f"these bytes are not a {name}") from None
+    return message
 
 
 def refuse_unknown(message: Message) -> None:

@@ -1,0 +1,70 @@
+# make setup | demo | test | verify | fix; `make help` lists the rest.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The first Python 3.11 or 3.12 that can make environments.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12; do \
+	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' \
+	>/dev/null 2>&1 && echo $$p && break; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+PYTEST := $(BIN)/python -m pytest
+SOURCES := services proto tests $(wildcard benchmarks models deploy)
+PIP_COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+
+.PHONY: help setup demo test test-all lint types proto tidy verify fix lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:/' | column -t -s ':'
+
+setup: $(STAMP) ## make .venv from the locked requirements and install lumotree into it
+
+$(STAMP): requirements/dev.lock requirements/torch.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; set PYTHON=..."; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+demo: setup ## stream a completion of a code prompt with the embedded model
+	$(BIN)/lumotree generate --model models/lumo-tiny --prompt-file models/prompts/demo.txt
+
+test: setup ## every test of at most seconds (<= 5 minutes on 2 cores)
+	$(PYTEST) -m "not slow and not soak and not gpu"
+
+test-all: setup ## and the slow ones
+	$(PYTEST) -m "not gpu"
+
+lint: setup ## ruff, and hadolint where there is a Dockerfile
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(if $(wildcard Dockerfile),$(BIN)/hadolint Dockerfile)
+
+types: setup ## mypy
+	$(BIN)/mypy
+
+proto: setup ## buf lint, and generated code equals re-generated
+	$(BIN)/buf lint proto
+	$(BIN)/buf format --diff --exit-code proto
+	$(BIN)/python proto/generate.py --check
+
+tidy: setup ## import direction, sizes, banned calls, frozen surfaces
+	$(PYTEST) tests/tidy
+
+verify: lint types proto tidy test ## all that CI checks
+
+fix: setup ## repair what can be repaired by a tool
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/buf format --write proto
+	$(BIN)/python proto/generate.py
+
+lock: setup ## re-make the locks, keeping pins that still fit
+	$(PIP_COMPILE) -o requirements/base.lock requirements/base.in
+	$(PIP_COMPILE) -o requirements/dev.lock requirements/dev.in
+
+clean: ## remove the environment and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis lumotree.egg-info

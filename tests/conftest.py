@@ -1,0 +1,43 @@
+"""One thread, one printed seed: every random test derives its numbers from it."""
+
+import os
+import random
+import zlib
+from collections.abc import Iterator
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+BASE_SEED = int(os.environ.get("LUMOTREE_TEST_SEED", "20260930"))
+
+settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(1)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {BASE_SEED} (set LUMOTREE_TEST_SEED to change it); torch threads: 1"
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """Seed of this test: the base seed and the test's name; shown when the test fails."""
+    value = (BASE_SEED + zlib.crc32(request.node.nodeid.encode())) & 0x7FFFFFFF
+    print(f"seed: {value} (base {BASE_SEED})")
+    return value
+
+
+@pytest.fixture
+def rng(seed: int) -> Iterator[np.random.Generator]:
+    """Numpy generator of this test; Python's and torch's generators are seeded alike."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    yield np.random.default_rng(seed)
