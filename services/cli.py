@@ -9,6 +9,7 @@ import typer
 from services.commands.chat import chat
 from services.commands.generate import generate
 from services.commands.inspect import inspect
+from services.commands.serve import serve
 from services.commands.verify import verify
 from services.contract.errors import ContractError
 
@@ -19,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (generate, chat, verify, inspect):
+for command in (generate, chat, serve, verify, inspect):
     app.command()(command)
 
 

@@ -41,7 +41,7 @@ def open_engine(config: EngineConfig, quiet: bool) -> Iterator[Engine]:
                 tasks[name] = bar.add_task(name, total=total)
             bar.update(tasks[name], completed=done, total=total)
 
-        engine = Engine.local(config, progress)
+        engine = Engine.open(config, progress)
     try:
         yield engine
     finally:

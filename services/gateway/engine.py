@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from services.runtime.local import LocalGroup
+
 from services.contract.config import EngineConfig
 from services.gateway.chat import ChatTemplate
 from services.gateway.defaults import Defaults
@@ -14,7 +16,6 @@ from services.gateway.requests import Delta, Event, Finished, GenerationRequest
 from services.gateway.scheduler import Scheduler
 from services.gateway.text import TextCodec
 from services.runtime.group import StageGroup
-from services.runtime.local import LocalGroup
 
 Progress = Callable[[str, int, int], None]
 
@@ -42,8 +43,12 @@ class Engine:
         self._ids = itertools.count()
 
     @classmethod
-    def local(cls, config: EngineConfig, progress: Progress | None = None) -> Engine:
-        """Load a checkpoint and build the three stages in this process."""
+    def open(cls, config: EngineConfig, progress: Progress | None = None) -> Engine:
+        """Load a checkpoint and build the three stages where `config.runtime` says."""
+        if config.runtime == "ray":
+            from services.runtime.ray_group import RayGroup
+
+            return cls(config, RayGroup(config, progress))
         return cls(config, LocalGroup(config, progress))
 
     def close(self) -> None:

@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from services.runtime.group import StageGroup
-
 from services.contract import pb
 from services.contract.config import EngineConfig
 from services.contract.errors import (
@@ -24,7 +22,9 @@ from services.contract.limits import MAX_QUEUE, MAX_SLAB, PAGE
 from services.gateway import messages
 from services.gateway.requests import Finished, FinishReason, GenerationRequest
 from services.gateway.sequence import Clock, Sequence
+from services.gateway.speculation import SpecCounter, SpecSummary, merge
 from services.gateway.text import TextCodec
+from services.runtime.group import StageGroup
 from services.runtime.pools import PagePool, SlotPool
 
 
@@ -52,6 +52,7 @@ class Scheduler:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._keys: set[tuple[str, int]] = set()
+        self._ended = SpecCounter().summary()
         self._reset_pools()
 
     @property
@@ -63,6 +64,11 @@ class Scheduler:
     def num_running(self) -> int:
         """Sequences that hold a slot."""
         return len(self._running)
+
+    @property
+    def speculation(self) -> SpecSummary:
+        """Speculation figures of all ended sequences."""
+        return self._ended
 
     @property
     def is_idle(self) -> bool:
@@ -100,6 +106,11 @@ class Scheduler:
                     sequence.cancelled = found = True
         return found
 
+    def live_ids(self) -> list[str]:
+        """Return the ids of all live requests."""
+        with self._lock:
+            return sorted({request_id for request_id, _ in self._keys})
+
     def step(self) -> bool:
         """Do one tick: end what is cancelled or late, admit, prefill one chunk, run the cycles.
 
@@ -126,6 +137,11 @@ class Scheduler:
             self._reset_pools()
         for sequence in lost:
             self._deliver(sequence, self._failed(sequence, error))
+
+    def abort_all(self) -> None:
+        """End every live sequence as aborted, releasing its slot."""
+        for sequence in [*self._waiting, *self._running]:
+            self._end(sequence, sequence.finish(FinishReason.ABORTED, None, self._clock()))
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless every slot and page is free or owned once."""
@@ -236,4 +252,5 @@ class Scheduler:
         return replace(finished, error=error)
 
     def _deliver(self, sequence: Sequence, finished: Finished) -> None:
+        self._ended = merge([self._ended, finished.speculation])
         sequence.request.sink(finished)

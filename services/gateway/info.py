@@ -1,0 +1,116 @@
+"""What the server says of itself, its model and its load."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+from services.contract import pb
+from services.contract.limits import MAX_PATH, MAX_QUEUE, MAX_ROWS
+from services.contract.sampling import SamplingParams
+from services.gateway import replies
+from services.gateway.engine import Engine
+from services.gateway.scheduler import Scheduler
+from services.model.inspect import Description, describe
+
+gen = pb.generation_pb2
+
+FEATURES = (
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "min_p",
+    "logit_bias",
+    "allowed_token_ids",
+    "logprobs",
+    "seed",
+    "min_tokens",
+    "stop",
+    "n",
+)
+
+
+@dataclass
+class ServerFacts:
+    """Facts of one served model; the checkpoint is described once."""
+
+    engine: Engine
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def model(self) -> str:
+        """Return the served model's name: its folder's."""
+        return Path(self.engine.config.model).name
+
+    @cached_property
+    def description(self) -> Description:
+        """Return what the checkpoint folder holds."""
+        return describe(Path(self.engine.config.model))
+
+    def models(self) -> gen.ListModelsResponse:
+        """Return the list of served models."""
+        length = self.engine.config.context_length
+        return gen.ListModelsResponse(
+            models=[gen.ModelSummary(id=self.model, context_length=length)]
+        )
+
+    def model_info(self) -> gen.GetModelInfoResponse:
+        """Return the served model's facts and the feature matrix."""
+        facts, engine = self.description, self.engine
+        template = (engine.template.source or "").encode()
+        defaults = SamplingParams(**engine.defaults.sampling)  # type: ignore[arg-type]
+        return gen.GetModelInfoResponse(
+            id=self.model,
+            architecture=facts.architecture,
+            num_gdn_layers=facts.gdn_layers,
+            num_attention_layers=facts.attention_layers,
+            num_mtp_layers=facts.mtp_layers,
+            num_parameters=facts.parameters,
+            dtype=facts.dtype,
+            state_dtype="float32",
+            context_length=engine.config.context_length,
+            vocab_size=engine.group.vocab_size,
+            eos_token_ids=engine.defaults.eos_ids,
+            chat_template_sha256=hashlib.sha256(template).hexdigest(),
+            default_sampling=replies.sampling_options(defaults),
+            shape=engine.config.shape,
+            max_rows=MAX_ROWS,
+            max_path=MAX_PATH,
+            tie_policy=gen.TIE_POLICY_KEEP_TIES,
+            features=[gen.FeatureSupport(feature=f, chain=True, tree=True) for f in FEATURES],
+        )
+
+    def server_info(self) -> gen.GetServerInfoResponse:
+        """Return versions, transport, fingerprint and configuration."""
+        stats, config = self.engine.group.stats(), asdict(self.engine.config)
+        fingerprint = stats.get("fingerprint", {})
+        return gen.GetServerInfoResponse(
+            version=version("lumotree"),
+            architecture=platform.machine(),
+            uptime_seconds=time.monotonic() - self.started,
+            runtime=self.engine.config.runtime,
+            transport=str(stats.get("mode", "inproc")),
+            mode=self.engine.config.mode,
+            epochs=[self.engine.group.epoch],
+            fingerprint={str(k): str(v) for k, v in fingerprint.items()},
+            config={k: str(v) for k, v in config.items() if k != "model"},
+        )
+
+    def load(self, scheduler: Scheduler) -> gen.GetLoadResponse:
+        """Return what runs, waits and is held."""
+        config = self.engine.config
+        return gen.GetLoadResponse(
+            running=scheduler.num_running,
+            waiting=scheduler.num_waiting,
+            queue_limit=MAX_QUEUE,
+            slots_total=config.max_sequences,
+            slots_used=scheduler.num_running,
+            pages_total=config.total_pages,
+            pages_used=config.total_pages - scheduler.free_pages,
+            speculation=replies.summary(scheduler.speculation),
+        )

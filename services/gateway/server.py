@@ -1,0 +1,143 @@
+"""The gRPC server: ports, credentials, limits, health, reflection, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from services.runtime.log import get_logger
+
+from services.contract import pb
+from services.contract.errors import InvalidField
+from services.contract.limits import METADATA_BYTES, PUBLIC_MESSAGE_BYTES
+from services.gateway.auth import BearerAuth
+from services.gateway.clock import CycleClock
+from services.gateway.engine import Engine
+from services.gateway.health import SERVICE, HealthMonitor
+from services.gateway.info import ServerFacts
+from services.gateway.servicer import GenerationServicer
+from services.gateway.tls import TlsFiles, server_credentials
+
+_LOG = get_logger("gateway.server")
+MAX_CONCURRENT_CALLS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Where and how the public port listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 50051
+    tls: TlsFiles | None = None
+    token: str | None = None
+    shutdown_timeout_s: float = 30.0
+
+
+@dataclass(slots=True)
+class Server:
+    """A running public service over one engine."""
+
+    engine: Engine
+    options: ServeOptions
+    port: int = 0
+    _clock: CycleClock = field(init=False)
+    _monitor: HealthMonitor = field(init=False)
+    _server: grpc.aio.Server = field(init=False)
+    _watch: asyncio.Task[None] = field(init=False)
+
+    async def start(self) -> None:
+        """Bind the port and serve; `port` is then the bound one.
+
+        Raises  InvalidField if the port cannot be bound or TLS files are missing.
+        """
+        self._clock = CycleClock(self.engine.scheduler)
+        self._monitor = HealthMonitor(self.engine.group, self._clock)
+        interceptors = [BearerAuth(self.options.token)] if self.options.token else []
+        self._server = grpc.aio.server(
+            options=_CHANNEL_OPTIONS,
+            interceptors=interceptors,
+            maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
+        )
+        servicer = GenerationServicer(self.engine, self._clock, ServerFacts(self.engine))
+        pb.generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._monitor.servicer, self._server)
+        reflection.enable_server_reflection(_reflected(), self._server)
+        self.port = self._bind()
+        self._clock.start()
+        await self._monitor.update()
+        await self._server.start()
+        self._watch = asyncio.create_task(self._monitor.run())
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain; a second signal stops at once."""
+        first, second = asyncio.Event(), asyncio.Event()
+
+        def on_signal() -> None:
+            (second if first.is_set() else first).set()
+
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, on_signal)
+        await first.wait()
+        drain = asyncio.create_task(self.stop())
+        hurry = asyncio.create_task(second.wait())
+        await asyncio.wait({drain, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        if not drain.done():
+            await self.stop(timeout_s=0.0)
+        hurry.cancel()
+
+    async def stop(self, timeout_s: float | None = None) -> None:
+        """Show NOT_SERVING, let live requests end, abort the rest, close the port."""
+        timeout_s = self.options.shutdown_timeout_s if timeout_s is None else timeout_s
+        await self._monitor.drain()
+        drained = await asyncio.to_thread(self._clock.drain, timeout_s)
+        _LOG.info("drained", complete=drained)
+        await asyncio.to_thread(self._clock.stop)
+        self._watch.cancel()
+        await self._server.stop(grace=1.0)
+
+    def _bind(self) -> int:
+        options = self.options
+        address = f"{options.host}:{options.port}"
+        try:
+            if options.tls is None:
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, server_credentials(options.tls)))
+        except RuntimeError as error:
+            text = f"{address} cannot be bound; choose another port or stop its owner"
+            raise InvalidField("PORT", text, "port") from error
+
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", PUBLIC_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", 16 * PUBLIC_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", 2 * METADATA_BYTES),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+)
+
+
+def _reflected() -> tuple[str, ...]:
+    health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+    return SERVICE, health, reflection.SERVICE_NAME
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the bearer token in a file; no file means no token."""
+    if file is None:
+        return None
+    token = file.read_text(encoding="utf-8").strip()
+    if len(token) < 16:
+        raise InvalidField(
+            "TOKEN", f"{file} holds {len(token)} characters; use 16 or more", "token"
+        )
+    return token

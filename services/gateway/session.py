@@ -1,0 +1,109 @@
+"""One public request while it runs: submits its choices, gathers their events in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from services.contract import pb
+from services.contract.errors import ExhaustedError
+from services.gateway.clock import CycleClock
+from services.gateway.requests import Event, Finished, FinishReason, GenerationRequest
+from services.gateway.translate import GenerateRequest, Resolved
+
+MAX_EVENTS = 4096
+gen = pb.generation_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEvent:
+    """An event of one choice."""
+
+    choice_index: int
+    event: Event
+
+
+class Session:
+    """The live side of one request.
+
+    Events cross from the cycle clock's thread into the event loop through a bounded queue; a
+    reader that falls behind by more than MAX_EVENTS loses its request, never the server.
+    """
+
+    def __init__(self, clock: CycleClock, request_id: str, resolved: Resolved) -> None:
+        self.request_id = request_id
+        self.resolved = resolved
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[ChoiceEvent] = asyncio.Queue(MAX_EVENTS)
+        self._is_slow = False
+
+    def start(self, request: GenerateRequest) -> None:
+        """Submit every choice; all or none.
+
+        Raises  what `CycleClock.submit` raises.
+        """
+        output = request.output
+        skip = output.skip_special_tokens if output.HasField("skip_special_tokens") else True
+        for index in range(self.resolved.num_choices):
+            try:
+                self._clock.submit(self._choice(request, index, skip))
+            except Exception:
+                self.cancel()
+                raise
+
+    def cancel(self) -> None:
+        """Stop all choices before their next cycle."""
+        self._clock.cancel(self.request_id)
+
+    async def events(self) -> AsyncIterator[ChoiceEvent]:
+        """Yield events until every choice has ended.
+
+        Raises  the error that ended a choice; ExhaustedError if this reader is too slow.
+        """
+        live = self.resolved.num_choices
+        while live:
+            item = await self._queue.get()
+            if self._is_slow:
+                text = f"{MAX_EVENTS} events are unread; read faster or ask for fewer tokens"
+                raise ExhaustedError("SLOW_READER", text)
+            if isinstance(item.event, Finished):
+                live -= 1
+                if item.event.reason is FinishReason.ERROR and item.event.error is not None:
+                    self.cancel()
+                    raise item.event.error
+            yield item
+
+    def _choice(
+        self, request: GenerateRequest, index: int, skip_special_tokens: bool
+    ) -> GenerationRequest:
+        resolved = self.resolved
+        return GenerationRequest(
+            request_id=self.request_id,
+            choice_index=index,
+            prompt_ids=resolved.prompt_ids,
+            sampling=resolved.sampling,
+            budget=resolved.budget,
+            drafting=resolved.drafting,
+            sink=lambda event: self._push(ChoiceEvent(index, event)),
+            stop=resolved.stop,
+            include_stop=request.stop.include_stop,
+            skip_special_tokens=skip_special_tokens,
+            wants_digest=request.speculation.digests,
+            time_limit_ms=float(resolved.time_limit_ms),
+        )
+
+    def _push(self, item: ChoiceEvent) -> None:
+        """Hand an event to the event loop; called from the cycle clock's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._put, item)
+        except RuntimeError:
+            self._is_slow = True  # the loop has closed: nobody reads any more
+
+    def _put(self, item: ChoiceEvent) -> None:
+        try:
+            self._queue.put_nowait(item)
+        except asyncio.QueueFull:
+            self._is_slow = True
+            self.cancel()

@@ -1,0 +1,58 @@
+"""Live trace of verified steps: bounded queues of whoever watches."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from services.contract.tree import TreeTag
+from services.gateway.requests import Delta
+
+MAX_STEPS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """One verified step with whose it is and how many this watcher lost before it."""
+
+    tag: TreeTag
+    delta: Delta
+    num_lost: int
+
+
+@dataclass(eq=False, slots=True)
+class Watcher:
+    """One watcher's queue; a full queue loses the newest step and counts it."""
+
+    request_id: str
+    queue: asyncio.Queue[TracedStep] = field(default_factory=lambda: asyncio.Queue(MAX_STEPS))
+    num_lost: int = 0
+
+
+class TraceHub:
+    """Hand verified steps to watchers; costs nothing while nobody watches."""
+
+    def __init__(self) -> None:
+        self._watchers: set[Watcher] = set()
+
+    def open(self, request_id: str) -> Watcher:
+        """Return a watcher of one request, or of all with an empty id."""
+        watcher = Watcher(request_id)
+        self._watchers.add(watcher)
+        return watcher
+
+    def close(self, watcher: Watcher) -> None:
+        """Stop handing steps to a watcher."""
+        self._watchers.discard(watcher)
+
+    def publish(self, tag: TreeTag, delta: Delta) -> None:
+        """Hand one step to everyone who watches its request."""
+        for watcher in self._watchers:
+            if watcher.request_id in ("", tag.request_id):
+                self._offer(watcher, TracedStep(tag, delta, watcher.num_lost))
+
+    def _offer(self, watcher: Watcher, step: TracedStep) -> None:
+        try:
+            watcher.queue.put_nowait(step)
+        except asyncio.QueueFull:
+            watcher.num_lost += 1
