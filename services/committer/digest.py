@@ -45,7 +45,7 @@ def kv_digest(kv: torch.Tensor, pages: torch.Tensor, length: int) -> bytes:
     """
     full, rest = divmod(length, PAGE)
     numbers = pages[: full + 1].tolist()
-    parts = []
+    parts: list[torch.Tensor] = []
     for layer in kv:
         parts.extend(layer[page] for page in numbers[:full])
         if rest:

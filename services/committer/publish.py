@@ -8,17 +8,18 @@ from typing import Final
 
 import torch
 
-from services.kernels import accept as acceptance
-from services.kernels import gdn
+from services.committer.check import refuse_foreign
+from services.contract import pb
+from services.kernels import gdn, sample
 from services.kernels import publish as moves
-from services.kernels.state_words import PATH_PENDING
+from services.kernels.state_words import PATH_CYCLE, PATH_PENDING
 from services.runtime.buffers import Arenas
 from services.runtime.failpoints import reach
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What every step reads: the arenas, the gate weights, and the slots to publish.
+    """What every step reads: the arenas, the gate weights, the slots and their trees.
 
     Shapes  a_log, dt_bias [L, Hv] fp32; slots [B] int32.
     """
@@ -27,23 +28,23 @@ class Publication:
     a_log: torch.Tensor
     dt_bias: torch.Tensor
     slots: torch.Tensor
+    trees: tuple[pb.tree_pb2.TreeDescriptor, ...]
 
 
 Step = Callable[[Publication], None]
 
 
 def accept(job: Publication) -> None:
-    """Check the verifier's paths and cut them where their sequences end."""
+    """Cut the verifier's paths where their sequences end, and check them.
+
+    Raises  the contract's error for a path of another epoch, cycle, tree or root.
+    """
     state, own = job.arenas.verifier, job.arenas.committer
-    acceptance.accept(
-        state["words"],
-        state["path"],
-        own["limits"],
-        job.arenas.drafter["tree_tables"],
-        own["next_root"],
-        job.slots,
-        own["accepted"],
-    )
+    limits = state["sampling"], state["prompt_mask"]
+    sample.accept(state["path"], *limits, job.slots, own["accepted"])
+    for slot, tree in zip(job.slots.tolist(), job.trees, strict=True):
+        root = int(own["next_root"][slot, tree.cycle & 1])
+        refuse_foreign(own["accepted"][slot].tolist(), state["words"][slot].tolist(), tree, root)
 
 
 def recurrent_replay(job: Publication) -> None:
@@ -87,10 +88,11 @@ def kv_scatter(job: Publication) -> None:
 
 
 def next_root(job: Publication) -> None:
-    """Keep the pending token: the only root that the next tree may have."""
+    """Keep the pending token: the only root that the next cycle's tree may have."""
     own = job.arenas.committer
     for slot in job.slots.tolist():
-        own["next_root"][slot] = own["accepted"][slot, PATH_PENDING]
+        path = own["accepted"][slot]
+        own["next_root"][slot, (int(path[PATH_CYCLE]) + 1) & 1] = path[PATH_PENDING]
 
 
 def flip(job: Publication) -> None:
@@ -108,8 +110,8 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 
-def run_steps(job: Publication, steps: dict[str, Step], names: tuple[str, ...]) -> None:
-    """Run named steps in order; each may be repeated until the flip."""
-    for name in names:
+def run_steps(job: Publication, steps: dict[str, Step]) -> None:
+    """Run the steps in order; until the flip each may be repeated."""
+    for name in STEPS:
         reach(f"committer.{name}")
         steps[name](job)

@@ -2,24 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
-from services.contract.errors import (
-    ContractError,
-    InvalidField,
-    RepeatedCycleError,
-    StaleEpochError,
-)
 from services.contract.path import AcceptedPath, CutReason, EmittedLogprobs, TokenLogprob
-from services.kernels.accept import (
-    OTHER_CYCLE,
-    OTHER_ROOT,
-    OTHER_TREE,
-    PATH_STATUS,
-    STALE_EPOCH,
-    TAKEN,
-)
 from services.kernels.state_words import (
     PATH_CUT_INDEX,
     PATH_CUT_REASON,
@@ -30,21 +13,6 @@ from services.kernels.state_words import (
 )
 from services.runtime.arena import Arena
 from services.runtime.ring_guard import SlotRecord
-
-_REFUSALS: Final[dict[int, tuple[type[ContractError], str]]] = {
-    STALE_EPOCH: (StaleEpochError, "the path is of another epoch"),
-    OTHER_CYCLE: (RepeatedCycleError, "the path is not of the slot's next cycle"),
-    OTHER_TREE: (InvalidField, "the path is not a root path of the slot's tree"),
-    OTHER_ROOT: (InvalidField, "the tree's root is not the pending token"),
-}
-
-
-def refuse_untaken(rows: Sequence[list[int]]) -> None:
-    """Raise the contract error of the first path that the check did not take."""
-    for row in rows:
-        if row[PATH_STATUS] != TAKEN:
-            kind, text = _REFUSALS[row[PATH_STATUS]]
-            raise kind("PUBLICATION", f"{text}; nothing was published", "path")
 
 
 def accepted_path(row: list[int], length: int) -> AcceptedPath:

@@ -8,8 +8,14 @@ from typing import Final
 import torch
 
 from services.contract.config import EngineConfig
-from services.contract.limits import MAX_LOGPROBS, MAX_PATH, MAX_ROWS, PAGE, TABLE_WORDS
-from services.kernels.accept import LIMIT_WORDS
+from services.contract.limits import (
+    MAX_LOGPROBS,
+    MAX_PATH,
+    MAX_ROWS,
+    MAX_SLAB,
+    PAGE,
+    TABLE_WORDS,
+)
 from services.model.config import ModelConfig
 from services.runtime.arena import Arena, BufferSpec
 
@@ -45,7 +51,7 @@ def verifier_specs(model: ModelConfig, config: EngineConfig) -> list[BufferSpec]
     return [
         *specs,
         BufferSpec("prefill_hidden", (config.prefill_grid, model.hidden_size), model_dtype(config)),
-        BufferSpec("logits", (slots, MAX_ROWS, vocab), F32),
+        BufferSpec("logits", (min(slots, MAX_SLAB), MAX_ROWS, vocab), F32),
         BufferSpec("path", (slots, PATH_WORDS), I32),
         BufferSpec("logprob_ids", (slots, MAX_PATH, 1 + MAX_LOGPROBS), I32),
         BufferSpec("logprob_values", (slots, MAX_PATH, 1 + MAX_LOGPROBS), F32),
@@ -62,12 +68,11 @@ def drafter_specs(model: ModelConfig, config: EngineConfig) -> list[BufferSpec]:
 
 
 def committer_specs(config: EngineConfig) -> list[BufferSpec]:
-    """Return the committer's tensors: the cut path, what ends a sequence, the next root."""
+    """Return the committer's tensors: the cut path and the next root."""
     slots = config.max_sequences
     return [
         BufferSpec("accepted", (slots, PATH_WORDS), I32),
-        BufferSpec("limits", (slots, LIMIT_WORDS), I32),
-        BufferSpec("next_root", (slots,), I32),
+        BufferSpec("next_root", (slots, 2), I32),
     ]
 
 

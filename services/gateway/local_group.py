@@ -1,0 +1,54 @@
+"""Build the three stages of one checkpoint in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from services.drafter.stage import DrafterStage
+
+from services.committer.stage import CommitterStage
+from services.contract.config import EngineConfig
+from services.model.checkpoint import Checkpoint
+from services.model.weights import load_mtp, load_target
+from services.runtime.buffers import make_arenas, model_dtype
+from services.runtime.local import LocalGroup
+from services.verifier.stage import VerifierStage
+
+Progress = Callable[[str, int, int], None]
+FIRST_EPOCH = 1
+
+
+def build_local_group(config: EngineConfig, progress: Progress | None = None) -> LocalGroup:
+    """Load the checkpoint, allocate the arenas, build and warm the stages.
+
+    Args    progress: called with (what is loaded, bytes done, bytes in all).
+    Raises  CheckpointError for a folder that is not what it says; UnavailableError where the
+            rows of a matrix product see each other.
+    """
+    torch.set_num_threads(config.threads)
+    checkpoint = Checkpoint.open(Path(config.model))
+    model, dtype = checkpoint.config, model_dtype(config)
+    target = load_target(checkpoint, dtype, config.device, _named(progress, "target"))
+    mtp = load_mtp(checkpoint, dtype, config.device, _named(progress, "mtp"))
+    arenas = make_arenas(model, config)
+    group = LocalGroup(
+        model,
+        (
+            DrafterStage(model, target, mtp, arenas, config, FIRST_EPOCH),
+            VerifierStage(model, target, arenas, config, FIRST_EPOCH),
+            CommitterStage(target, arenas, config, FIRST_EPOCH),
+        ),
+        FIRST_EPOCH,
+    )
+    group.warmup()
+    return group
+
+
+def _named(progress: Progress | None, name: str) -> Callable[[int, int], None]:
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress(name, done, total)
+
+    return report
