@@ -18,5 +18,8 @@ PATH_NUM_EMITTED: Final = 3
 PATH_PENDING: Final = 4
 PATH_CUT_REASON: Final = 5
 PATH_CUT_INDEX: Final = 6
+# Tokens emitted before this cycle, and tokens materialised after its publication.
+PATH_EMITTED_BEFORE: Final = 8
+PATH_COMMITTED: Final = 9
 PATH_NODES: Final = 16
 PATH_EMITTED: Final = 32
