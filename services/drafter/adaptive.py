@@ -39,12 +39,11 @@ class Growth:
     """
 
     def __init__(
-        self, text: RequestText, marginals: Marginals, calibration: Calibration, suffix: bool
+        self, text: RequestText | None, marginals: Marginals, calibration: Calibration
     ) -> None:
         self._text = text
         self._marginals = marginals
         self._calibration = calibration
-        self._suffix = suffix
         self._heap: list[_Candidate] = []
         self._order = 0
 
@@ -52,7 +51,7 @@ class Growth:
         """Return the tree grown from `root`, with at most `max_candidates` other nodes."""
         draft = Draft.root(root)
         on_spine = [True]
-        self._propose(draft, 0, 1.0, True, self._text.look_up() if self._suffix else [])
+        self._propose(draft, 0, 1.0, True, self._text.look_up() if self._text else [])
         while self._heap and draft.num_nodes <= max_candidates:
             best = heappop(self._heap)
             node = draft.add(best.parent, best.token, best.source, best.probability)
@@ -64,7 +63,7 @@ class Growth:
         return draft
 
     def _places(self, draft: Draft, node: int, taken: _Candidate) -> Sequence[Place]:
-        if taken.places or not self._suffix or -taken.cost < LOOKUP_FLOOR:
+        if taken.places or self._text is None or -taken.cost < LOOKUP_FLOOR:
             return taken.places
         return self._text.look_up(draft.path(node)[1:])
 
