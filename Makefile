@@ -17,16 +17,16 @@ PIP_COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --str
 .PHONY: help setup demo test test-all lint types proto tidy verify fix lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:/' | column -t -s ':'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-10s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## make .venv from the locked requirements and install lumotree into it
 
 $(STAMP): requirements/dev.lock requirements/torch.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; set PYTHON=..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install -qq --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install -qq --no-deps -r requirements/torch.txt
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
 demo: setup ## stream a completion of a code prompt with the embedded model

@@ -1,5 +1,6 @@
 """Mutations of descriptors: of bytes, of fields, and of fields with a made-good checksum."""
 
+import contextlib
 import random
 import struct
 from typing import Any
@@ -103,7 +104,5 @@ def _mutate_scalar(rng: random.Random, message: Any) -> None:
 def _make_checksum_good(message: Any) -> None:
     columns = [getattr(message, name)[:] for name in COLUMNS]
     if len({len(column) for column in columns}) == 1 and len(columns[0]) <= 32:
-        try:
+        with contextlib.suppress(struct.error):
             message.checksum = tree_checksum(columns)
-        except struct.error:
-            pass

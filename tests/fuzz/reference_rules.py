@@ -5,13 +5,30 @@ import struct
 import zlib
 from typing import Any
 
-SCALARS = (
-    "version request_id choice_index epoch cycle committed_length slot generation "
-    "row_capacity active_count checksum"
-).split()
-COLUMNS = (
-    "token_ids parents depths positions sources draft_logprobs is_padding node_to_slot slot_to_node"
-).split()
+SCALARS = [
+    "version",
+    "request_id",
+    "choice_index",
+    "epoch",
+    "cycle",
+    "committed_length",
+    "slot",
+    "generation",
+    "row_capacity",
+    "active_count",
+    "checksum",
+]
+COLUMNS = [
+    "token_ids",
+    "parents",
+    "depths",
+    "positions",
+    "sources",
+    "draft_logprobs",
+    "is_padding",
+    "node_to_slot",
+    "slot_to_node",
+]
 
 
 def is_valid(message: Any, vocab_size: int, epoch: int) -> bool:

@@ -39,7 +39,7 @@ REASONS = {
 
 def test_mutants_give_only_the_contract_error(seed: int) -> None:
     verdicts = hunt(seed, 50_000)
-    assert REASONS <= set(verdicts), sorted(REASONS - set(verdicts))
+    assert set(verdicts) >= REASONS, sorted(REASONS - set(verdicts))
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_a_million_mutants_give_only_the_contract_error(seed: int) -> None:
     verdicts = hunt(seed, 1_000_000)
     print(f"1,000,000 mutants in {time.perf_counter() - start:.0f} s: {dict(verdicts)}")
     assert sum(verdicts.values()) == 1_000_000
-    assert REASONS <= set(verdicts)
+    assert set(verdicts) >= REASONS
 
 
 @pytest.mark.parametrize(
