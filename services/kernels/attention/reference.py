@@ -12,7 +12,8 @@ def softmax_row(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> to
     group = q.shape[0] // keys.shape[0]
     rows = q.to(wide).unflatten(0, (-1, group)) * q.shape[1] ** -0.5
     scores = rows @ keys.to(wide).transpose(1, 2)
-    return (scores.softmax(-1) @ values.to(wide)).flatten(0, 1)
+    core: torch.Tensor = scores.softmax(-1) @ values.to(wide)
+    return core.flatten(0, 1)
 
 
 def gather_pages(kv: torch.Tensor, pages: torch.Tensor, length: int) -> torch.Tensor:

@@ -38,8 +38,8 @@ def gated_norm(
     out: torch.Tensor,
 ) -> None:
     """Do what norm.gated_norm says."""
-    act = {"silu": F.silu, "sigmoid": torch.sigmoid}[activation]
-    gate = act(_wide(z)).view(core.shape)
+    wide = _wide(z)
+    gate = (F.silu(wide) if activation == "silu" else torch.sigmoid(wide)).view(core.shape)
     out.copy_((_unit(core, eps) * _wide(weight) * gate).flatten(1))
 
 

@@ -18,9 +18,10 @@ from services.kernels.state_words import (
 def current_nodes(words: torch.Tensor, path: torch.Tensor) -> torch.Tensor | None:
     """Return the nodes of a path [64] if it belongs to the slot's words [16], else None."""
     epoch = int(words[EPOCH]) == int(path[PATH_EPOCH])
-    if not epoch or int(words[CYCLE]) != int(path[PATH_CYCLE]):
+    count = int(path[PATH_NUM_NODES])
+    if not epoch or int(words[CYCLE]) != int(path[PATH_CYCLE]) or count == 0:
         return None
-    return path[PATH_NODES : PATH_NODES + int(path[PATH_NUM_NODES])].long()
+    return path[PATH_NODES : PATH_NODES + count].long()
 
 
 def conv_gather(

@@ -1,0 +1,1 @@
+"""The recurrent step of Gated DeltaNet on the CPU; numba only."""

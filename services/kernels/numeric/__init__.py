@@ -1,0 +1,1 @@
+"""Scalar functions and host views of the CPU kernels; numba only."""

@@ -1,0 +1,1 @@
+"""Vector building blocks of the CPU kernels; numba only."""
