@@ -98,21 +98,25 @@ class MtpHead:
             (rows.q, narrow.q),
         ):
             torch.index_select(source, 0, last, out=target)
-        self._finish(narrow, batch, logits)
+        self._finish(narrow, self._ones[:batch], logits)
 
-    def chained_pass(self, token_ids: torch.Tensor, logits: torch.Tensor) -> None:
+    def chained_pass(
+        self, token_ids: torch.Tensor, active: torch.Tensor, logits: torch.Tensor
+    ) -> None:
         """Run one more row a sequence: the token just drafted and the block's own output.
 
-        Shapes  token_ids [B] int32; logits [B, V] fp32. The sequences are those of the last
-                first_pass; each call moves them one position on.
-        Writes  one KV position, which the next first_pass overwrites. Its page must exist.
+        Shapes  token_ids [B] int32; active [B] int32, 0 where a sequence drafts no further;
+                logits [B, V] fp32. The sequences are those of the last first_pass; each call
+                moves them one position on.
+        Writes  one KV position of each active sequence, which the next first_pass overwrites.
+                Its page must exist.
         """
         batch = token_ids.numel()
         rows = self._narrow.rows(batch)
         positions = self._positions[:batch].add_(1)
         self._project(token_ids, rows.normed, rows)
-        self._store_keys(rows, self._slots[:batch], positions, self._ones[:batch])
-        self._finish(rows, batch, logits)
+        self._store_keys(rows, self._slots[:batch], positions, active)
+        self._finish(rows, active, logits)
 
     def hidden(self, batch: int) -> torch.Tensor:
         """Return the block's output [B, d] of the last pass."""
@@ -123,8 +127,10 @@ class MtpHead:
         w, eps, width = self.weights, self.config.norm_eps, self.config.hidden_size
         pairs = self._pairs[: rows.residual.shape[0]]
         torch.index_select(self._embedding, 0, token_ids, out=rows.residual)
-        norm.rms_norm(rows.residual, w.embedding_norm, eps, pairs[:, :width])
-        norm.rms_norm(hidden, w.hidden_norm, eps, pairs[:, width:])
+        norm.rms_norm(hidden, w.hidden_norm, eps, rows.delta)
+        pairs[:, width:].copy_(rows.delta)
+        norm.rms_norm(rows.residual, w.embedding_norm, eps, rows.delta)
+        pairs[:, :width].copy_(rows.delta)
         linear.linear(pairs, w.fc, rows.residual)
         norm.rms_norm(rows.residual, w.block.input_norm, eps, rows.normed)
         linear.linear(rows.normed, self._mixer.in_proj, rows.qkv)
@@ -136,10 +142,10 @@ class MtpHead:
         runs = slots, starts, counts
         norm.qk_norm_rope_pages(rows.qkv, *norms, *runs, self._page_table, self._kv, rows.q)
 
-    def _finish(self, rows: RowBuffers, batch: int, logits: torch.Tensor) -> None:
+    def _finish(self, rows: RowBuffers, counts: torch.Tensor, logits: torch.Tensor) -> None:
         """Run the rest of the block on one row a sequence; leave h' in rows.normed."""
-        block, eps = self.weights.block, self.config.norm_eps
-        runs = self._slots[:batch], self._positions[:batch], self._ones[:batch]
+        block, eps, batch = self.weights.block, self.config.norm_eps, counts.numel()
+        runs = self._slots[:batch], self._positions[:batch], counts
         attention.attend_prefill(rows.q, self._kv, self._page_table, *runs, rows.attn)
         attention_output(self._mixer, rows)
         norm.add_rms_norm(rows.residual, rows.delta, block.post_norm, eps, rows.normed)
