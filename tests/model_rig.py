@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from services.contract.config import EngineConfig
-from services.contract.limits import TABLE_WORDS
+from services.contract.limits import MAX_PATH, TABLE_WORDS
 from services.contract.topology import NodeSource, Tree
 from services.kernels import gdn, publish
 from services.kernels.state_words import ACTIVE_SET, LENGTH, PATH_NODES, PATH_NUM_NODES
@@ -47,15 +47,11 @@ class ModelRig:
         pages = self.engine.pages_per_sequence
         self.state.page_table.copy_(torch.arange(slots * pages).view(slots, pages))
         self.forward = TargetForward(self.config, self.weights, self.state)
-        self.mtp = self._mtp(checkpoint)
-
-    def _mtp(self, checkpoint: Checkpoint) -> MtpHead | None:
-        weights = load_mtp(checkpoint, torch.float32)
-        if weights is None:
-            return None
-        shared = self.weights.embedding, self.weights.head
-        kv, table = self.arenas.drafter["mtp_kv"][0], self.state.page_table
-        return MtpHead(self.config, weights, *shared, kv, table, GRID)
+        mtp = load_mtp(checkpoint, torch.float32)
+        if mtp is not None:
+            shared = self.weights.embedding, self.weights.head
+            pages = self.arenas.drafter["mtp_kv"][0], self.state.page_table
+            self.mtp = MtpHead(self.config, mtp, *shared, *pages, GRID)
 
     def poison(self) -> None:
         """Fill every ring and page with NaN, as memory of a past owner may hold."""
@@ -68,12 +64,40 @@ class ModelRig:
         hidden = []
         for start in range(0, len(token_ids), GRID):
             part = token_ids[start : start + GRID]
-            ids = torch.zeros(GRID, dtype=torch.int32)
-            ids[: len(part)] = torch.tensor(part, dtype=torch.int32)
+            ids = torch.nn.functional.pad(
+                torch.tensor(part, dtype=torch.int32), (0, GRID - len(part))
+            )
             self.forward.prefill(ids, slot, start, len(part))
             hidden.append(self.state.prefill_hidden[: len(part)].clone())
         self.state.words[slot, LENGTH] = len(token_ids)
         return torch.cat(hidden)
+
+    def mtp_prefill(
+        self, token_ids: list[int], hidden: torch.Tensor, start: int, slot: int = 0
+    ) -> None:
+        """Run the MTP rows of one grid step of a prompt; row i is (token i, hidden i)."""
+        ids, rows = self._padded(token_ids[start : start + GRID], hidden[start:], GRID)
+        count = min(GRID, len(token_ids) - start)
+        self.mtp.prefill_chunk(ids, rows, slot, start, count)
+
+    def mtp_first(
+        self, token_ids: list[int], hidden: torch.Tensor, start: int, slot: int = 0
+    ) -> torch.Tensor:
+        """Run MTP pass 1 over up to 16 rows from position `start`; return logits [1, V]."""
+        ids, rows = self._padded(token_ids, hidden, MAX_PATH)
+        run = [torch.tensor([x], dtype=torch.int32) for x in (slot, start, len(token_ids))]
+        logits = torch.full((1, self.config.vocab_size), torch.nan)
+        self.mtp.first_pass(ids, rows, *run, logits)
+        return logits
+
+    def _padded(
+        self, token_ids: list[int], hidden: torch.Tensor, count: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = torch.zeros(count, dtype=torch.int32)
+        ids[: len(token_ids)] = torch.tensor(token_ids, dtype=torch.int32)
+        rows = torch.full((count, self.config.hidden_size), torch.nan)
+        rows[: len(token_ids)] = hidden[: len(token_ids)]
+        return ids, rows
 
     def length(self, slot: int = 0) -> int:
         """Return the materialised tokens of a slot."""

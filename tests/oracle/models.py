@@ -95,12 +95,13 @@ def write_folder(folder: Path, config: dict[str, Any], stored: Tensors, shards: 
         return folder
     names = sorted(stored)
     placed: dict[str, str] = {}
-    for index in range(shards):
-        file = f"model-{index + 1:05d}-of-{shards:05d}.safetensors"
-        part = {name: stored[name] for name in names[index::shards]}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
+        part = {name: stored[name] for name in names[shard::shards]}
         save_file(part, folder / file, metadata={"format": "pt"})
         placed |= dict.fromkeys(part, file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
+    index = {"metadata": {"total_size": 0}, "weight_map": placed}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return folder
 
 
