@@ -5,11 +5,12 @@ import math
 import numpy as np
 from numba import njit
 
+from services.contract.limits import MAX_PATH, MIN_LOGPROB
 from services.contract.path import CutReason
 from services.kernels import fixed
-from services.kernels.fixed.cpu import pick, random_word, total_weight, weight
+from services.kernels.fixed.cpu import pick, random_word, total_weight
 from services.kernels.sample import params as p
-from services.kernels.select.cpu import NEG_INF, kth_value, largest, rank, threshold, write_keys
+from services.kernels.select.cpu import NEG_INF, largest, plain_weights, rank, survivors
 from services.kernels.state_words import (
     EPOCH,
     PATH_COMMITTED,
@@ -36,7 +37,6 @@ from services.kernels.tree_tables import (
     TOKENS,
 )
 
-MAX_PATH = 16
 NOT_CUT = int(CutReason.NONE)
 EOS, STOP_ID = int(CutReason.EOS), int(CutReason.STOP_ID)
 BUDGET, CONTEXT = int(CutReason.BUDGET), int(CutReason.CONTEXT)
@@ -69,81 +69,48 @@ def process(row, bias, counts, marks, singles, flags, bans_ends, out):
 
 
 @_jit
-def survivors(values, best, doubles, top_k, ids, keys, weights):
-    """Write ids (ascending) and weights of what the filters leave; return their number."""
-    floor = np.float64(best) - doubles[p.MARGIN]
-    if 0 < top_k < values.shape[0]:
-        floor = max(floor, np.float64(kth_value(values, top_k, ids, keys, weights)))
-    size = 0
-    for v in range(values.shape[0]):
-        if np.float64(values[v]) >= floor and values[v] > NEG_INF:
-            ids[size] = v
-            size += 1
-    temperature, top = doubles[p.TEMPERATURE], np.float64(best)
-    total = np.int64(0)
-    for i in range(size):
-        weights[i] = weight((np.float64(values[ids[i]]) - top) / temperature)
-        total += weights[i]
-    if doubles[p.TOP_P] < 1.0:
-        write_keys(values, ids, size, keys)
-        return nucleus(doubles[p.TOP_P] * np.float64(total), size, ids, keys, weights)
-    return size
+def _survivors(values, best, doubles, top_k, scratch):
+    margin, temperature, top_p = doubles[p.MARGIN], doubles[p.TEMPERATURE], doubles[p.TOP_P]
+    return survivors(values, best, margin, temperature, top_k, top_p, scratch)
 
 
 @_jit
-def nucleus(limit, size, ids, keys, weights):
-    """Keep entries, by value then id, while the weight before them is below `limit`."""
-    key, before = threshold(keys, weights, size, limit)
-    kept = 0
-    for i in range(size):
-        keep = keys[i] > key
-        if keys[i] == key:
-            keep = np.float64(before) < limit
-            before += weights[i]
-        if keep:
-            ids[kept], weights[kept] = ids[i], weights[i]
-            kept += 1
-    return kept
-
-
-@_jit
-def draw_row(values, doubles, words, word, ids, keys, weights):
-    """Return the token of a processed row."""
+def draw_row(values, doubles, words, random_words, scratch, out):
+    """Write the token of a processed row for each random word."""
     best, index = largest(values)
     if words[p.FLAGS] & p.IS_GREEDY or best == NEG_INF:
-        return np.int32(index)
-    size = survivors(values, best, doubles, words[p.TOP_K], ids, keys, weights)
-    return pick(ids, weights, size, total_weight(weights, size), word)
+        out[:] = index
+        return
+    size = _survivors(values, best, doubles, words[p.TOP_K], scratch)
+    total = total_weight(scratch.weights, size)
+    for i in range(random_words.shape[0]):
+        out[i] = pick(scratch.ids, scratch.weights, size, total, random_words[i])
 
 
 @_jit
-def write_logprobs(row, values, doubles, words, token, ids, keys, weights, out_ids, out):
+def write_logprobs(row, values, doubles, words, token, scratch, out_ids, out):
     """Write the chosen token's and the row's best tokens' log-probabilities."""
     count = words[p.NUM_LOGPROBS]
     processed = words[p.FLAGS] & p.IS_PROCESSED != 0
+    plain = not processed or words[p.FLAGS] & p.IS_GREEDY != 0
     shown = values if processed else row
     best, _ = largest(shown)
-    plain = not processed or words[p.FLAGS] & p.IS_GREEDY != 0
     temperature = 1.0 if plain else doubles[p.TEMPERATURE]
-    total, size = np.int64(0), 0
-    if best > NEG_INF and not plain:
-        size = survivors(shown, best, doubles, words[p.TOP_K], ids, keys, weights)
-        total = total_weight(weights, size)
+    ids, weights, size = scratch.ids, scratch.weights, 0
+    if best > NEG_INF and plain:
+        size = plain_weights(shown, best, scratch)
     elif best > NEG_INF:
-        for v in range(shown.shape[0]):
-            if shown[v] == shown[v]:
-                total += weight(np.float64(shown[v]) - np.float64(best))
+        size = _survivors(shown, best, doubles, words[p.TOP_K], scratch)
+    total = total_weight(weights, size)
     log_total = math.log(np.float64(total) / fixed.WEIGHT_ONE) if total > 0 else 0.0
     out_ids[0] = token
     rank(shown, True, out[1 : count + 1], out_ids[1 : count + 1])
     for place in range(count + 1):
         v = out_ids[place]
-        keep = shown[v] > NEG_INF
-        if not plain:
-            found = np.searchsorted(ids[:size], v)
-            keep = found < size and ids[found] == v and weights[found] > 0
+        found = np.searchsorted(ids[:size], v)
+        keep = found < size and ids[found] == v and (plain or weights[found] > 0)
         value = (np.float64(shown[v]) - np.float64(best)) / temperature - log_total
-        out[place] = np.float32(max(value, -9999.0)) if keep else np.float32(-9999.0)
+        out[place] = np.float32(max(value, MIN_LOGPROB)) if keep else np.float32(MIN_LOGPROB)
 
 
 @_jit
@@ -153,31 +120,44 @@ def _row_word(table, words, depth):
 
 
 @_jit
-def _walk_one(logits, table, slot_words, path, words, doubles, singles, marks, counts, bias,
-              logprob_ids, logprobs, x, ids, keys, weights):  # fmt: skip
-    node, depth = 0, 0
-    while True:
-        row = logits[node]
-        bans_ends = words[p.NUM_EMITTED] + depth < words[p.MIN_TOKENS]
-        values = process(row, bias, counts, marks, singles, words[p.FLAGS], bans_ends, x)
-        word = _row_word(table, words, depth)
-        token = draw_row(values, doubles, words, word, ids, keys, weights)
-        child = 0
-        for i in range(table[LIVE] - 1, 0, -1):
-            if table[PARENTS + i] == node and (table[FORCED] or table[TOKENS + i] == token):
-                child = i
-        token = table[TOKENS + child] if child else token
+def _processed(row, s, slots, depth, scratch):
+    words = slots.words[s]
+    bans_ends = words[p.NUM_EMITTED] + depth < words[p.MIN_TOKENS]
+    return process(
+        row, slots.bias[s], slots.counts[s], slots.marks[s], slots.singles[s], words[p.FLAGS],
+        bans_ends, scratch.values,
+    )  # fmt: skip
+
+
+@_jit
+def _next_node(table, node, token):
+    for i in range(node + 1, table[LIVE]):
+        if table[PARENTS + i] == node and (table[FORCED] or table[TOKENS + i] == token):
+            return i
+    return 0
+
+
+@_jit
+def _walk_one(logits, table, slots, scratch):
+    s = table[SLOT]
+    words, doubles, path = slots.words[s], slots.doubles[s], slots.path[s]
+    random_words, drawn = np.empty(1, np.uint64), np.empty(1, np.int32)
+    node, depth, ends = 0, 0, False
+    while not ends:
+        values = _processed(logits[node], s, slots, depth, scratch)
+        random_words[0] = _row_word(table, words, depth)
+        draw_row(values, doubles, words, random_words, scratch, drawn)
+        child = _next_node(table, node, drawn[0])
+        token = table[TOKENS + child] if child else drawn[0]
         if words[p.NUM_LOGPROBS] >= 0:
-            write_logprobs(row, values, doubles, words, token, ids, keys, weights,
-                           logprob_ids[depth], logprobs[depth])  # fmt: skip
+            write_logprobs(logits[node], values, doubles, words, token, scratch,
+                           slots.logprob_ids[s, depth], slots.logprobs[s, depth])  # fmt: skip
         path[PATH_NODES + depth] = node
         path[PATH_EMITTED + depth] = token
-        counts[token] += 1
+        slots.counts[s, token] += 1
         depth += 1
-        if child == 0:
-            break
-        node = child
-    _close_path(table, slot_words, path, words, depth)
+        node, ends = child, child == 0
+    _close_path(table, slots.slot_words[s], path, words, depth)
 
 
 @_jit
@@ -190,55 +170,40 @@ def _close_path(table, slot_words, path, words, count):
     path[PATH_CUT_INDEX] = -1
     path[PATH_EMITTED_BEFORE] = words[p.NUM_EMITTED]
     path[PATH_COMMITTED] = table[COMMITTED_LENGTH] + count
-    for place in range(count, MAX_PATH):
-        path[PATH_NODES + place] = -1
-        path[PATH_EMITTED + place] = -1
+    path[PATH_NODES + count : PATH_NODES + MAX_PATH] = -1
+    path[PATH_EMITTED + count : PATH_EMITTED + MAX_PATH] = -1
     words[p.NUM_EMITTED] += count
 
 
 @_jit
-def _walk(logits, tables, slot_words, path, words, doubles, singles, marks, counts, bias,
-          logprob_ids, logprobs, x, ids, keys, weights):  # fmt: skip
+def _walk(logits, tables, slots, scratch):
     for b in range(tables.shape[0]):
-        s = tables[b, SLOT]
         if tables[b, LIVE] > 0:
-            _walk_one(logits[b], tables[b], slot_words[s], path[s], words[s], doubles[s],
-                      singles[s], marks[s], counts[s], bias[s], logprob_ids[s], logprobs[s],
-                      x, ids, keys, weights)  # fmt: skip
+            _walk_one(logits[b], tables[b], slots, scratch)
 
 
 @_jit
-def _draw(logits, tables, words, doubles, singles, marks, counts, bias, given, x, ids, keys,
-          weights, out):  # fmt: skip
+def _add_path(table, node, counts, amount):
+    first = ANCESTORS + node * MAX_PATH + 1
+    for place in range(first, first + table[DEPTHS + node]):
+        counts[table[TOKENS + table[place]]] += amount
+
+
+@_jit
+def _draw(logits, tables, slots, given, scratch, out):
+    random_words = np.empty(1, np.uint64)
     for b in range(tables.shape[0]):
         s, table = tables[b, SLOT], tables[b]
         for node in range(table[LIVE]):
             depth = table[DEPTHS + node]
-            first = ANCESTORS + node * MAX_PATH + 1
-            for place in range(first, first + depth):
-                counts[s, table[TOKENS + table[place]]] += 1
-            bans_ends = words[s, p.NUM_EMITTED] + depth < words[s, p.MIN_TOKENS]
-            values = process(logits[b, node], bias[s], counts[s], marks[s], singles[s],
-                             words[s, p.FLAGS], bans_ends, x)  # fmt: skip
-            word = _row_word(table, words[s], depth)
+            _add_path(table, node, slots.counts[s], 1)
+            values = _processed(logits[b, node], s, slots, depth, scratch)
+            random_words[0] = _row_word(table, slots.words[s], depth)
             if given.shape[0]:
-                word = np.uint64(given[b, node])
-            out[b, node] = draw_row(values, doubles[s], words[s], word, ids, keys, weights)
-            for place in range(first, first + depth):
-                counts[s, table[TOKENS + table[place]]] -= 1
-
-
-@_jit
-def draw_many(values, doubles, words, random_words, ids, keys, weights, out):
-    """Write the token of one processed row for each random word."""
-    best, index = largest(values)
-    if words[p.FLAGS] & p.IS_GREEDY or best == NEG_INF:
-        out[:] = index
-        return
-    size = survivors(values, best, doubles, words[p.TOP_K], ids, keys, weights)
-    total = total_weight(weights, size)
-    for i in range(random_words.shape[0]):
-        out[i] = pick(ids, weights, size, total, random_words[i])
+                random_words[0] = np.uint64(given[b, node])
+            draw_row(values, slots.doubles[s], slots.words[s], random_words, scratch,
+                     out[b, node : node + 1])  # fmt: skip
+            _add_path(table, node, slots.counts[s], -1)
 
 
 @_jit
@@ -276,18 +241,15 @@ _NO_WORDS = np.empty((0, 0), np.int64)
 
 def draw(logits, tables, state, out, random_words=None):
     """Do what sample.draw says."""
-    a = state.arrays
+    slots, scratch = state.host
     given = _NO_WORDS if random_words is None else random_words.numpy()
-    _draw(logits.numpy(), tables.block.numpy(), a.sampling, a.doubles, a.singles, a.marks,
-          a.counts, a.bias, given, a.values, a.ids, a.keys, a.weights, out.numpy())  # fmt: skip
+    _draw(logits.numpy(), tables.block.numpy(), slots, given, scratch, out.numpy())
 
 
 def walk(logits, tables, state):
     """Do what sample.walk says."""
-    a = state.arrays
-    _walk(logits.numpy(), tables.block.numpy(), a.words, a.path, a.sampling, a.doubles, a.singles,
-          a.marks, a.counts, a.bias, a.logprob_ids, a.logprob_values, a.values, a.ids, a.keys,
-          a.weights)  # fmt: skip
+    slots, scratch = state.host
+    _walk(logits.numpy(), tables.block.numpy(), slots, scratch)
 
 
 def accept(path, sampling, prompt_mask, slots, out):

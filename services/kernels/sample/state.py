@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,26 +54,46 @@ class SampleState:
         return values, torch.empty(shape, dtype=torch.int32, device=device)
 
     @cached_property
-    def arrays(self) -> "SampleArrays":
-        """Return the same memory as numpy arrays; CPU only."""
-        return SampleArrays(self)
+    def host(self) -> "tuple[Slots, Scratch]":
+        """Return the same memory as numpy arrays, and scratch; CPU only."""
+        return _slots(self), make_scratch(self.vocab_size)
 
 
-class SampleArrays:
-    """View a CPU SampleState as numpy arrays and hold one row of scratch."""
+class Slots(NamedTuple):
+    """The state's buffers as numpy arrays, the sampling words in three views."""
 
-    def __init__(self, state: SampleState) -> None:
-        self.words: npt.NDArray[np.int32] = state.words.numpy()
-        self.path: npt.NDArray[np.int32] = state.path.numpy()
-        self.sampling: npt.NDArray[np.int32] = state.sampling.numpy()
-        self.doubles: npt.NDArray[np.float64] = self.sampling.view(np.float64)
-        self.singles: npt.NDArray[np.float32] = self.sampling.view(np.float32)
-        self.marks: npt.NDArray[np.uint8] = state.prompt_mask.numpy()
-        self.counts: npt.NDArray[np.int32] = state.output_counts.numpy()
-        self.bias: npt.NDArray[np.float32] = state.logit_bias.numpy()
-        self.logprob_ids: npt.NDArray[np.int32] = state.logprob_ids.numpy()
-        self.logprob_values: npt.NDArray[np.float32] = state.logprob_values.numpy()
-        self.values = np.empty(state.vocab_size, np.float32)
-        self.ids = np.empty(state.vocab_size, np.int32)
-        self.keys = np.empty(state.vocab_size, np.uint32)
-        self.weights = np.empty(state.vocab_size, np.int64)
+    slot_words: npt.NDArray[np.int32]
+    path: npt.NDArray[np.int32]
+    words: npt.NDArray[np.int32]
+    doubles: npt.NDArray[np.float64]
+    singles: npt.NDArray[np.float32]
+    marks: npt.NDArray[np.uint8]
+    counts: npt.NDArray[np.int32]
+    bias: npt.NDArray[np.float32]
+    logprob_ids: npt.NDArray[np.int32]
+    logprobs: npt.NDArray[np.float32]
+
+
+class Scratch(NamedTuple):
+    """One row of scratch: processed values, then survivors with keys, exponents, weights."""
+
+    values: npt.NDArray[np.float32]
+    ids: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.uint32]
+    exponents: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.int64]
+
+
+def make_scratch(vocab: int) -> Scratch:
+    """Return scratch for rows of `vocab` logits."""
+    dtypes = (np.float32, np.int32, np.uint32, np.float64, np.int64)
+    return Scratch(*(np.empty(vocab, dtype) for dtype in dtypes))
+
+
+def _slots(state: SampleState) -> Slots:
+    sampling = state.sampling.numpy()
+    views = (sampling, sampling.view(np.float64), sampling.view(np.float32))
+    rest = (state.prompt_mask, state.output_counts, state.logit_bias)
+    tops = (state.logprob_ids, state.logprob_values)
+    arrays = (tensor.numpy() for tensor in (*rest, *tops))
+    return Slots(state.words.numpy(), state.path.numpy(), *views, *arrays)

@@ -1,7 +1,9 @@
-"""Selection in numba: maxima, ranked values, k-th values and weighted thresholds of a row."""
+"""Selection in numba: maxima, ranked values, k-th values, survivors of filters."""
 
 import numpy as np
 from numba import njit
+
+from services.kernels.fixed.cpu import total_weight, weight
 
 NEG_INF = np.float32(-np.inf)
 SORTED_K = 64
@@ -91,6 +93,61 @@ def kth_value(values, k, ids, keys, weights):
                 place -= 1
             ranked[place] = values[v]
     return ranked[k - 1]
+
+
+@_jit
+def survivors(values, best, margin, temperature, top_k, top_p, scratch):
+    """Write ids (ascending) and weights of what the filters leave; return their number."""
+    ids, keys, exponents, weights = scratch.ids, scratch.keys, scratch.exponents, scratch.weights
+    floor = np.float64(best) - margin
+    if 0 < top_k < values.shape[0]:
+        floor = max(floor, np.float64(kth_value(values, top_k, ids, keys, weights)))
+    size = 0
+    for v in range(values.shape[0]):
+        if np.float64(values[v]) >= floor and values[v] > NEG_INF:
+            ids[size] = v
+            size += 1
+    top = np.float64(best)
+    for i in range(size):
+        exponents[i] = (np.float64(values[ids[i]]) - top) / temperature
+    # Apart from the gather above, so that this loop runs on vectors.
+    for i in range(size):
+        weights[i] = weight(exponents[i])
+    if top_p < 1.0:
+        write_keys(values, ids, size, keys)
+        limit = top_p * np.float64(total_weight(weights, size))
+        return nucleus(limit, size, ids, keys, weights)
+    return size
+
+
+@_jit
+def nucleus(limit, size, ids, keys, weights):
+    """Keep entries, by value then id, while the weight before them is below `limit`."""
+    key, before = threshold(keys, weights, size, limit)
+    kept = 0
+    for i in range(size):
+        keep = keys[i] > key
+        if keys[i] == key:
+            keep = np.float64(before) < limit
+            before += weights[i]
+        if keep:
+            ids[kept], weights[kept] = ids[i], weights[i]
+            kept += 1
+    return kept
+
+
+@_jit
+def plain_weights(values, best, scratch):
+    """Write ids and weights of every finite value at temperature 1; return their number."""
+    size = 0
+    for v in range(values.shape[0]):
+        if values[v] > NEG_INF:
+            scratch.ids[size] = v
+            scratch.exponents[size] = np.float64(values[v]) - np.float64(best)
+            size += 1
+    for i in range(size):
+        scratch.weights[i] = weight(scratch.exponents[i])
+    return size
 
 
 @_jit
