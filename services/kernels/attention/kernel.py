@@ -1,0 +1,214 @@
+"""Attention on the device: launches of the stage, split, merge and prefill kernels."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+from services.contract.limits import MAX_PATH, MAX_ROWS, PAGE, TABLE_WORDS
+from services.kernels.arch import device_arch
+from services.kernels.attention.kernel_merge import merge_kernel, prefill_kernel
+from services.kernels.attention.kernel_split import split_kernel, stage_kernel
+from services.kernels.compile_case import CompileCase
+from services.kernels.tree_tables import (
+    COMMITTED_LENGTH,
+    DEPTHS,
+    LEAF_PATHS,
+    LIVE,
+    NUM_PATHS,
+    PATH_LENGTH,
+    PATH_OF,
+    PATH_OWN,
+    SLOT,
+    TableViews,
+)
+
+LOG2_E = 1.4426950408889634
+TILE = 64
+MERGE_CHUNK = 16
+# (architecture, head dim): warps and pipeline stages of the split and prefill kernels.
+LAUNCH = {
+    (90, 256): {"num_warps": 4, "num_stages": 2},
+    (90, 64): {"num_warps": 4, "num_stages": 3},
+    (121, 256): {"num_warps": 8, "num_stages": 1},
+    (121, 64): {"num_warps": 4, "num_stages": 2},
+}
+SMALL = {"num_warps": 4, "num_stages": 1}
+TABLES = {
+    "DEPTHS": DEPTHS,
+    "PATHS": LEAF_PATHS,
+    "PATH_OF": PATH_OF,
+    "PATH_LENGTH": PATH_LENGTH,
+    "PATH_OWN": PATH_OWN,
+    "NUM_PATHS": NUM_PATHS,
+}
+
+
+class Workspace(NamedTuple):
+    """Partial values, maxima and sums of every (sequence, split, tile, kv head), staged blocks."""
+
+    acc: torch.Tensor
+    top: torch.Tensor
+    sums: torch.Tensor
+    staged: torch.Tensor
+
+
+def num_splits(positions: int) -> int:
+    """Return how many splits hold that many positions: 256, then 1,024, then 2,048 wide."""
+    if positions <= 4096:
+        return triton.cdiv(positions, 256)
+    if positions <= 16384:
+        return 16 + triton.cdiv(positions - 4096, 1024)
+    return 28 + triton.cdiv(positions - 16384, 2048)
+
+
+def split_constants(tree: bool, max_pages: int, heads: int, kv_heads: int, dim: int) -> dict:
+    """Return the constants of the split and merge kernels for one geometry."""
+    longest, group = MAX_PATH if tree else MAX_ROWS, heads // kv_heads
+    return {
+        "TREE": tree,
+        "STRIDE": TABLE_WORDS if tree else 1,
+        **TABLES,
+        "MAX_PATHS": MAX_ROWS if tree else 1,
+        "TAIL_TILES": triton.cdiv(longest * group, TILE),
+        "TILES": triton.cdiv(MAX_ROWS * group, TILE),
+        "SPLITS": num_splits(max_pages * PAGE),
+        "MAX_PAGES": max_pages,
+        "HQ": heads,
+        "HKV": kv_heads,
+        "D": dim,
+    }
+
+
+@cache
+def workspace(
+    device: torch.device, dtype: torch.dtype, batch: int, shared: int, tail: int, kv: tuple
+) -> Workspace:
+    """Return the scratch of one geometry; warm-up allocates it, all layers share it.
+
+    A process runs its stages on one stream, so no two launches use it at once.
+    """
+    kv_heads, dim, paths = kv
+    cells = (batch * (shared + tail) * kv_heads, TILE)
+    acc = torch.empty((*cells, dim), dtype=torch.float32, device=device)
+    top = torch.empty(cells, dtype=torch.float32, device=device)
+    staged = torch.empty((batch, paths, 2, 2, kv_heads, PAGE, dim), dtype=dtype, device=device)
+    return Workspace(acc, top, torch.empty_like(top), staged)
+
+
+def _workspace_of(q: torch.Tensor, batch: int, constants: dict[str, Any]) -> Workspace:
+    shared = constants["SPLITS"] * constants["TILES"]
+    tail = constants["MAX_PATHS"] * 2 * constants["TAIL_TILES"]
+    kv = (constants["HKV"], constants["D"], constants["MAX_PATHS"])
+    return workspace(q.device, q.dtype, batch, shared, tail, kv)
+
+
+def _used(kernel: Any, constants: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in constants.items() if name in kernel.arg_names}
+
+
+def _run_splits(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    ring: torch.Tensor,
+    page_table: torch.Tensor,
+    words: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    tree: bool,
+    out: torch.Tensor,
+) -> None:
+    batch, kv_heads, (_, heads, dim) = words[0].shape[0], kv.shape[2], q.shape
+    rows, scale = q.shape[0] // batch, dim**-0.5 * LOG2_E
+    constants = split_constants(tree, page_table.shape[1], heads, kv_heads, dim)
+    parts = _workspace_of(q, batch, constants)
+    paths, tail = constants["MAX_PATHS"], constants["MAX_PATHS"] * 2 * constants["TAIL_TILES"]
+    stage_kernel[2 * paths, 2 * kv_heads, batch](
+        kv, ring, page_table, *words, parts.staged, SLOT_STRIDE=ring.stride(0),
+        **_used(stage_kernel, constants), **SMALL,
+    )  # fmt: skip
+    grid = (kv_heads * (tail + constants["SPLITS"] * constants["TILES"]), batch)
+    split_kernel[grid](
+        q, kv, parts.staged, page_table, *words, parts.acc, parts.top, parts.sums, scale, rows,
+        **_used(split_kernel, constants), **LAUNCH[device_arch(q.device), dim],
+        enable_fp_fusion=False,
+    )  # fmt: skip
+    live, lengths, _, tables = words
+    merge_kernel[rows, heads, batch](
+        parts.acc, parts.top, parts.sums, live, lengths, tables, out, scale, CHUNK=MERGE_CHUNK,
+        **_used(merge_kernel, constants), **SMALL, enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def attend(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    kv_ring: torch.Tensor,
+    layer: int,
+    page_table: torch.Tensor,
+    tables: TableViews,
+    out: torch.Tensor,
+) -> None:
+    """Do what attention.attend says."""
+    block = tables.block
+    words = (block[:, LIVE:], block[:, COMMITTED_LENGTH:], block[:, SLOT:], block)
+    _run_splits(q, kv, kv_ring[:, layer], page_table, words, True, out)
+
+
+def attend_prefill(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    starts: torch.Tensor,
+    counts: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """Do what attention.attend_prefill says; runs of up to 32 rows take the split kernel."""
+    batch, kv_heads, (_, heads, dim) = slots.shape[0], kv.shape[2], q.shape
+    rows = q.shape[0] // batch
+    if rows <= MAX_ROWS:
+        _run_splits(q, kv, kv, page_table, (counts, starts, slots, slots), False, out)
+        return
+    prefill_kernel[triton.cdiv(rows * (heads // kv_heads), TILE), kv_heads, batch](
+        q, kv, page_table, slots, starts, counts, out, dim**-0.5 * LOG2_E, rows,
+        MAX_PAGES=page_table.shape[1], HQ=heads, HKV=kv_heads, D=dim,
+        **LAUNCH[device_arch(q.device), dim], enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def compile_cases(arch: int) -> list[CompileCase]:
+    """Return the kernels at the 27B shape and the embedded model's."""
+    found = []
+    for shape in ((24, 4, 256), (4, 2, 64)):
+        for tree in (True, False):
+            constants = split_constants(tree, 1024, *shape)
+            extra = {"SLOT_STRIDE": 2 * shape[1] * MAX_ROWS * shape[2], "CHUNK": MERGE_CHUNK}
+            name = f"D={shape[2]} {'tree' if tree else 'run'}"
+            launch = LAUNCH[arch, shape[2]]
+            found += [
+                _case("stage", stage_kernel, constants | extra, name, SMALL),
+                _case("split", split_kernel, constants | extra, name, launch),
+                _case("merge", merge_kernel, constants | extra, name, SMALL),
+            ]
+        found.append(_case("prefill", prefill_kernel, constants, f"D={shape[2]}", launch, False))
+    return found
+
+
+_TYPES = {
+    **dict.fromkeys(("q_ptr", "kv_ptr", "ring_ptr", "staged_ptr", "out_ptr"), "*bf16"),
+    **dict.fromkeys(("acc_ptr", "top_ptr", "sum_ptr"), "*fp32"),
+    **dict.fromkeys(
+        ("page_ptr", "live_ptr", "length_ptr", "slot_ptr", "tables_ptr", "start_ptr", "count_ptr"),
+        "*i32",
+    ),
+    "scale": "fp32",
+    "rows": "i32",
+}
+
+
+def _case(
+    kind: str, kernel: Any, constants: dict[str, Any], name: str, launch: dict, hot: bool = True
+) -> CompileCase:
+    types = {key: _TYPES[key] for key in kernel.arg_names if key in _TYPES}
+    title = f"attention.{kind} {name}"
+    return CompileCase(title, kernel, types, _used(kernel, constants), **launch, hot=hot)

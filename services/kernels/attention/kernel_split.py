@@ -1,0 +1,238 @@
+"""Attention by splits at absolute positions: Triton source of the tree and row-run kernels.
+
+A program folds 64-key blocks of one split, in ascending order, into 64 query rows of one kv head.
+Older splits hold committed keys only, so their rows are any live rows. The split of the committed
+length and the next one run once a root-to-leaf path, for the rows that the path owns. Both run
+the same loop; only the row table and the source of the last blocks differ: blocks that reach
+the committed length are staged per path beside the pages, with masked keys 0.
+"""
+
+import triton
+import triton.language as tl
+
+PAGE = tl.constexpr(64)
+PATH = tl.constexpr(16)
+ROWS = tl.constexpr(64)
+NARROW_END = tl.constexpr(4096)
+MIDDLE_END = tl.constexpr(16384)
+
+
+@triton.jit
+def split_of(position):
+    """Return the split that holds an absolute position: 256, then 1,024, then 2,048 wide."""
+    middle = 16 + (position - NARROW_END) // 1024
+    wide = 28 + (position - MIDDLE_END) // 2048
+    return tl.where(
+        position < NARROW_END, position // 256, tl.where(position < MIDDLE_END, middle, wide)
+    )
+
+
+@triton.jit
+def split_begin(split):
+    """Return the first position of a split."""
+    middle = NARROW_END + (split - 16) * 1024
+    wide = MIDDLE_END + (split - 28) * 2048
+    return tl.where(split < 16, split * 256, tl.where(split < 28, middle, wide))
+
+
+@triton.jit
+def fold(q, k, v, seen, acc, top, total, scale):
+    """Fold one block of keys into the running softmax of a tile of rows, in base 2."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    scores = tl.where(seen, scores, float("-inf"))
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    base = tl.where(new_top == float("-inf"), 0.0, new_top) * scale
+    decay = tl.exp2(tl.fma(top, scale, -base))
+    weights = tl.exp2(tl.fma(scores, scale, -base[:, None]))
+    total = tl.fma(total, decay, tl.sum(weights, 1))
+    acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
+    return acc, new_top, total
+
+
+@triton.jit
+def fold_blocks(
+    q,
+    row_position,
+    kv_ptr,
+    staged_ptr,
+    page_ptr,
+    kv_head,
+    block,
+    shared_end,
+    block_end,
+    scale,
+    HKV: tl.constexpr,
+    D: tl.constexpr,
+):
+    """Fold blocks block..block_end: pages below shared_end, staged blocks from there on."""
+    acc = tl.zeros([ROWS, D], tl.float32)
+    top = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    offset = tl.arange(0, PAGE)[:, None] * D + tl.arange(0, D)[None, :]
+    for index in tl.range(block, block_end):
+        page = tl.load(page_ptr + index).to(tl.int64)
+        source = kv_ptr + (page * (2 * HKV) + kv_head) * (PAGE * D)
+        staged = staged_ptr + ((index - shared_end) * (2 * HKV) + kv_head) * (PAGE * D)
+        source = tl.where(index < shared_end, source, staged)
+        k = tl.load(source + offset)
+        v = tl.load(source + HKV * PAGE * D + offset)
+        seen = tl.arange(0, PAGE)[None, :] <= (row_position - index * PAGE)[:, None]
+        acc, top, total = fold(q, k, v, seen, acc, top, total, scale)
+    return acc, top, total
+
+
+@triton.jit
+def stage_kernel(
+    kv_ptr,
+    ring_ptr,
+    page_ptr,
+    live_ptr,
+    length_ptr,
+    slot_ptr,
+    tables_ptr,
+    staged_ptr,
+    TREE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PATHS: tl.constexpr,
+    PATH_LENGTH: tl.constexpr,
+    NUM_PATHS: tl.constexpr,
+    MAX_PATHS: tl.constexpr,
+    MAX_PAGES: tl.constexpr,
+    SLOT_STRIDE: tl.constexpr,
+    HKV: tl.constexpr,
+    D: tl.constexpr,
+):
+    """Stage the two blocks from the committed length on as one path sees them; the rest is 0."""
+    path = tl.program_id(0) // 2
+    which = tl.program_id(0) % 2
+    plane = tl.program_id(1)
+    batch = tl.program_id(2)
+    length = tl.load(length_ptr + batch * STRIDE)
+    slot = tl.load(slot_ptr + batch * STRIDE).to(tl.int64)
+    run = tl.load(live_ptr + batch * STRIDE)
+    tables = tables_ptr + batch * STRIDE
+    if TREE:
+        if path >= tl.load(tables + NUM_PATHS):
+            return
+        run = tl.load(tables + PATH_LENGTH + path)
+    block = length // PAGE + which
+    position = block * PAGE + tl.arange(0, PAGE)
+    paged_end = length
+    if not TREE:
+        paged_end = length + run
+    if block * PAGE >= length + run:
+        return
+    column = tl.arange(0, D)[None, :]
+    row = tl.arange(0, PAGE)[:, None]
+    in_page = position < paged_end
+    page = tl.load(page_ptr + slot * MAX_PAGES + block, mask=block * PAGE < paged_end, other=0)
+    source = kv_ptr + (page.to(tl.int64) * (2 * HKV) + plane) * (PAGE * D)
+    tile = tl.load(source + row * D + column, mask=in_page[:, None], other=0.0)
+    if TREE:
+        index = position - length
+        in_ring = (index >= 0) & (index < run)
+        node = tl.load(tables + PATHS + path * PATH + index, mask=in_ring, other=0)
+        held = ring_ptr + slot * SLOT_STRIDE + (plane * 32 + node[:, None]) * D + column
+        tile = tl.where(in_page[:, None], tile, tl.load(held, mask=in_ring[:, None], other=0.0))
+    place = ((batch * MAX_PATHS + path) * 2 + which).to(tl.int64) * (2 * HKV) + plane
+    tl.store(staged_ptr + place * (PAGE * D) + row * D + column, tile)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def split_kernel(
+    q_ptr,
+    kv_ptr,
+    staged_ptr,
+    page_ptr,
+    live_ptr,
+    length_ptr,
+    slot_ptr,
+    tables_ptr,
+    acc_ptr,
+    top_ptr,
+    sum_ptr,
+    scale,
+    rows,
+    TREE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    DEPTHS: tl.constexpr,
+    PATHS: tl.constexpr,
+    PATH_LENGTH: tl.constexpr,
+    PATH_OWN: tl.constexpr,
+    NUM_PATHS: tl.constexpr,
+    MAX_PATHS: tl.constexpr,
+    TAIL_TILES: tl.constexpr,
+    TILES: tl.constexpr,
+    SPLITS: tl.constexpr,
+    MAX_PAGES: tl.constexpr,
+    HQ: tl.constexpr,
+    HKV: tl.constexpr,
+    D: tl.constexpr,
+):
+    """Compute one (split, kv head, row tile) of one sequence; programs past its end leave."""
+    GROUP: tl.constexpr = HQ // HKV
+    TAIL: tl.constexpr = MAX_PATHS * 2 * HKV * TAIL_TILES
+    work = tl.program_id(0)
+    batch = tl.program_id(1)
+    num_live = tl.load(live_ptr + batch * STRIDE)
+    length = tl.load(length_ptr + batch * STRIDE)
+    slot = tl.load(slot_ptr + batch * STRIDE)
+    tables = tables_ptr + batch * STRIDE
+    last_shared = split_of(length)
+    is_tail = work < TAIL
+
+    cell = tl.where(is_tail, work, work - TAIL)
+    tiles = tl.where(is_tail, TAIL_TILES, TILES)
+    tile = cell % tiles
+    kv_head = (cell // tiles) % HKV
+    rank = cell // (tiles * HKV)
+    path = tl.where(is_tail, rank // 2, 0)
+    split = tl.where(is_tail, last_shared + rank % 2, SPLITS - 1 - rank)
+
+    paths = 1
+    own = 0
+    run = num_live
+    if TREE:
+        paths = tl.load(tables + NUM_PATHS)
+        own = tl.load(tables + PATH_OWN + path)
+        run = tl.load(tables + PATH_LENGTH + path)
+    row_end = tl.where(is_tail, run - own, num_live) * GROUP
+    if tile * ROWS >= row_end:
+        return
+    if is_tail:
+        if path >= paths or split > split_of(length + run - 1):
+            return
+    elif split >= last_shared:
+        return
+
+    row = tile * ROWS + tl.arange(0, ROWS)
+    live = row < row_end
+    index = row // GROUP
+    node = index
+    depth = index
+    if TREE:
+        if is_tail:
+            node = tl.load(tables + PATHS + path * PATH + own + index)
+        node = tl.minimum(tl.maximum(node, 0), 31)
+        depth = tl.load(tables + DEPTHS + node)
+    place = ((batch * rows + node) * HQ + kv_head * GROUP + row % GROUP)[:, None] * D
+    q = tl.load(q_ptr + place + tl.arange(0, D)[None, :], mask=live[:, None], other=0.0)
+
+    block_end = split_begin(split + 1) // PAGE
+    block_end = tl.where(
+        is_tail, tl.minimum(block_end, (length + run - 1) // PAGE + 1), block_end
+    )  # fmt: skip
+    staged = ((batch * MAX_PATHS + path) * 2).to(tl.int64) * (2 * HKV * PAGE * D)
+    acc, top, total = fold_blocks(
+        q, length + depth, kv_ptr, staged_ptr + staged, page_ptr + slot * MAX_PAGES, kv_head,
+        split_begin(split) // PAGE, length // PAGE, block_end, scale, HKV, D,
+    )  # fmt: skip
+    cells = (batch * (SPLITS * TILES) + split * TILES + tile) * HKV + kv_head
+    if is_tail:
+        tail = ((batch * MAX_PATHS + path) * 2 + rank % 2) * TAIL_TILES + tile
+        cells = tl.num_programs(1) * (SPLITS * TILES * HKV) + tail * HKV + kv_head
+    line = tl.arange(0, ROWS)
+    tl.store(top_ptr + cells * ROWS + line, top, mask=live)
+    tl.store(sum_ptr + cells * ROWS + line, total, mask=live)
+    target = acc_ptr + cells.to(tl.int64) * (ROWS * D)
+    tl.store(target + line[:, None] * D + tl.arange(0, D)[None, :], acc, mask=live[:, None])
