@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from services.runtime.local import LocalGroup
-
 from services.contract.config import EngineConfig
 from services.gateway.chat import ChatTemplate
 from services.gateway.defaults import Defaults
+from services.gateway.local_group import build_local_group
 from services.gateway.requests import Delta, Event, Finished, GenerationRequest
 from services.gateway.scheduler import Scheduler
 from services.gateway.text import TextCodec
@@ -49,7 +48,7 @@ class Engine:
             from services.runtime.ray_group import RayGroup
 
             return cls(config, RayGroup(config, progress))
-        return cls(config, LocalGroup(config, progress))
+        return cls(config, build_local_group(config, progress))
 
     def close(self) -> None:
         """Free the stages' memory."""

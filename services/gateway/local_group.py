@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from services.drafter.stage import DrafterStage
 
 from services.committer.stage import CommitterStage
 from services.contract.config import EngineConfig
+from services.drafter.stage import DrafterStage
 from services.model.checkpoint import Checkpoint
-from services.model.weights import load_mtp, load_target
-from services.runtime.buffers import make_arenas, model_dtype
+from services.model.config import ModelConfig
+from services.model.mtp import MtpHead
+from services.model.weights import MtpWeights, TargetWeights, load_mtp, load_target
+from services.runtime.buffers import Arenas, make_arenas, model_dtype
 from services.runtime.local import LocalGroup
 from services.verifier.stage import VerifierStage
 
@@ -33,17 +35,30 @@ def build_local_group(config: EngineConfig, progress: Progress | None = None) ->
     target = load_target(checkpoint, dtype, config.device, _named(progress, "target"))
     mtp = load_mtp(checkpoint, dtype, config.device, _named(progress, "mtp"))
     arenas = make_arenas(model, config)
-    group = LocalGroup(
-        model,
-        (
-            DrafterStage(model, target, mtp, arenas, config, FIRST_EPOCH),
-            VerifierStage(model, target, arenas, config, FIRST_EPOCH),
-            CommitterStage(target, arenas, config, FIRST_EPOCH),
-        ),
-        FIRST_EPOCH,
+    stages = (
+        _drafter(config, model, target, mtp, arenas),
+        VerifierStage(model, target, arenas, config, FIRST_EPOCH),
+        CommitterStage(target, arenas, config, FIRST_EPOCH),
     )
+    group = LocalGroup(model, stages, FIRST_EPOCH)
     group.warmup()
     return group
+
+
+def _drafter(
+    config: EngineConfig,
+    model: ModelConfig,
+    target: TargetWeights,
+    mtp: MtpWeights | None,
+    arenas: Arenas,
+) -> DrafterStage:
+    head = None
+    if mtp is not None:
+        kv, table = arenas.drafter["mtp_kv"][0], arenas.verifier["page_table"]
+        shared = target.embedding, target.head
+        head = MtpHead(model, mtp, *shared, kv, table, config.prefill_grid)
+    sizes = config.prefill_grid, model.vocab_size, config.context_length
+    return DrafterStage(head, arenas, FIRST_EPOCH, *sizes)
 
 
 def _named(progress: Progress | None, name: str) -> Callable[[int, int], None]:

@@ -88,7 +88,7 @@ def read_result(
     """Return the checked path, tree and log-probabilities of one sequence's result."""
     path, _ = path_from_proto(part.path, vocab_size, epoch)
     tree, _ = tree_from_proto(part.tree, vocab_size, epoch)
-    return path, tree, tuple(logprobs_from_proto(part.path.logprobs))
+    return path, tree, logprobs_from_proto(part.path.logprobs, vocab_size)
 
 
 def _slot(sequence: Sequence) -> SlotRef:
