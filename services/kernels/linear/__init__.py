@@ -10,7 +10,8 @@ def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
 
     Args    R: 32, 64, 96 or 128 rows decoding, a fixed grid in prefill. `out` may be fp32 with
             a narrower model dtype (logits).
-    Numbers at a fixed R a row's bits depend on that row alone (row_invariance_check).
+    Numbers at a fixed R a row's bits depend on that row alone (row_invariance_check); where
+            needs_fixed_rows is False, at any R.
     """
     backend("linear", x.device.type).linear(x, weight, out)
 
@@ -23,3 +24,12 @@ def row_invariance_check(weight: torch.Tensor, rows: int) -> bool:
     """
     result: bool = backend("linear", weight.device.type).row_invariance_check(weight, rows)
     return result
+
+
+def needs_fixed_rows(device: str) -> bool:
+    """Say whether a device type's forwards must keep to fixed row counts to stay exact.
+
+    Where it is False (the CPU's own product) a forward may hold the live rows alone: T rows a
+    sequence, T = the largest tree of the slab, in every kernel.
+    """
+    return bool(getattr(backend("linear", device), "FIXED_ROWS", True))

@@ -210,26 +210,24 @@ def _add_product(rows):
             emit = _Emit(builder)
             blocks = [(r, v) for r in range(rows) for v in range(4)]
             sums = dict(zip(blocks, emit.cells(len(blocks)), strict=True))
-            place = {(r, v): emit.plus(emit.times(c_stride, r), v * LANES) for r, v in blocks}
-            for block in blocks:
-                builder.store(emit.load(c, place[block]), sums[block])
             with cgutils.for_range(builder, count) as loop:
-                columns = [
-                    emit.load(b, emit.plus(emit.times(loop.index, b_stride), v * LANES))
-                    for v in range(4)
-                ]
+                row = emit.times(loop.index, b_stride)
+                columns = [emit.load(b, emit.plus(row, v * LANES)) for v in range(4)]
                 for r in range(rows):
                     factor = emit.splat(a, emit.plus(emit.times(a_stride, r), loop.index))
                     for v in range(4):
                         emit.accumulate(sums[r, v], factor, columns[v])
-            for block in blocks:
-                emit.store(builder.load(sums[block]), c, place[block])
+            for r, v in blocks:
+                place = emit.plus(emit.times(c_stride, r), v * LANES)
+                total = builder.fadd(emit.load(c, place), builder.load(sums[r, v]))
+                emit.store(total, c, place)
 
         return types.void(*[types.int64] * 7), codegen
 
     return typed
 
 
-# c[r, 0:64] += sum_j a[r, j] * b[j, 0:64], j in order, one fma each; strides in elements.
+# c[r, 0:64] += sum_j a[r, j] * b[j, 0:64] for 1 or 4 rows: the sum starts at 0 and takes one fma
+# a term, j in order; then one addition. Strides in elements.
 add_product = intrinsic(_add_product(1))
 add_product_4 = intrinsic(_add_product(4))
