@@ -30,7 +30,7 @@ $(STAMP): requirements/dev.lock requirements/torch.txt pyproject.toml
 	touch $(STAMP)
 
 demo: setup ## stream a completion of a code prompt with the embedded model
-	$(BIN)/lumotree generate --model models/lumo-tiny --prompt-file models/prompts/demo.txt
+	$(BIN)/lumotree generate --prompt-file models/prompts/demo.txt
 
 test: setup ## every test of at most seconds (<= 5 minutes on 2 cores)
 	$(PYTEST) -m "not slow and not soak and not gpu"

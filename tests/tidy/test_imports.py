@@ -15,7 +15,8 @@ LEVELS = {
     "runtime": 3,
     **dict.fromkeys(STAGES, 4),
     "gateway": 5,
-    "cli": 6,
+    "commands": 6,
+    "cli": 7,
 }
 # Who may import a package: a path must start or end with one of these.
 OWNERS = {
