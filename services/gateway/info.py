@@ -16,7 +16,7 @@ from services.contract.sampling import SamplingParams
 from services.gateway import replies
 from services.gateway.engine import Engine
 from services.gateway.scheduler import Scheduler
-from services.model.inspect import Description, describe
+from services.model.inspect import CheckpointFacts, describe
 
 gen = pb.generation_pb2
 
@@ -48,7 +48,7 @@ class ServerFacts:
         return Path(self.engine.config.model).name
 
     @cached_property
-    def description(self) -> Description:
+    def description(self) -> CheckpointFacts:
         """Return what the checkpoint folder holds."""
         return describe(Path(self.engine.config.model))
 
@@ -66,12 +66,12 @@ class ServerFacts:
         defaults = SamplingParams(**engine.defaults.sampling)  # type: ignore[arg-type]
         return gen.GetModelInfoResponse(
             id=self.model,
-            architecture=facts.architecture,
-            num_gdn_layers=facts.gdn_layers,
-            num_attention_layers=facts.attention_layers,
-            num_mtp_layers=facts.mtp_layers,
-            num_parameters=facts.parameters,
-            dtype=facts.dtype,
+            architecture=facts.model_type,
+            num_gdn_layers=facts.num_gdn_layers,
+            num_attention_layers=facts.num_attention_layers,
+            num_mtp_layers=int(facts.num_mtp_parameters > 0),
+            num_parameters=facts.num_parameters,
+            dtype=engine.config.dtype,
             state_dtype="float32",
             context_length=engine.config.context_length,
             vocab_size=engine.group.vocab_size,
