@@ -13,7 +13,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 _MAX_DEPTH: Final = 8
 # Fields of GenerateRequest that are named in the contract and not built.
-_UNSUPPORTED: Final = {
+UNSUPPORTED: Final = {
     "constraint": "answers cannot be constrained",
     "priority": "the queue is first in, first out",
     "sampling.bad_words": "words cannot be banned; use banned_token_ids",
@@ -21,7 +21,7 @@ _UNSUPPORTED: Final = {
     "output.prompt_logprobs": "prompts have no log-probabilities",
 }
 # Fields of which only some values are built: path -> values that are refused.
-_UNSUPPORTED_VALUES: Final = {
+UNSUPPORTED_VALUES: Final = {
     "sampling.tie_policy": ((2,), "top-k keeps boundary ties"),
     "output.parse_tools": ((True,), "tool calls stay in the text"),
     "output.parse_reasoning": ((True,), "reasoning stays in the text"),
@@ -60,10 +60,10 @@ def refuse_unknown(message: Message) -> None:
 
 def refuse_unsupported(request: Message) -> None:
     """Refuse a generate request with a field or value that is not built, by name."""
-    for path, reason in _UNSUPPORTED.items():
+    for path, reason in UNSUPPORTED.items():
         if _values_at(request, path):
             raise UnsupportedError("NOT_BUILT", f"not supported: {reason}; leave it out", path)
-    for path, (refused, reason) in _UNSUPPORTED_VALUES.items():
+    for path, (refused, reason) in UNSUPPORTED_VALUES.items():
         if any(value in refused for value in _values_at(request, path)):
             raise UnsupportedError("NOT_BUILT", f"not supported: {reason}", path)
 

@@ -95,14 +95,12 @@ FINISH_REASON_TIME_LIMIT: FinishReason
 FINISH_REASON_ERROR: FinishReason
 
 class TextPrompt(_message.Message):
-    __slots__ = ("text", "add_special_tokens", "parse_special")
+    __slots__ = ("text", "parse_special")
     TEXT_FIELD_NUMBER: _ClassVar[int]
-    ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PARSE_SPECIAL_FIELD_NUMBER: _ClassVar[int]
     text: str
-    add_special_tokens: bool
     parse_special: bool
-    def __init__(self, text: _Optional[str] = ..., add_special_tokens: _Optional[bool] = ..., parse_special: _Optional[bool] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., parse_special: _Optional[bool] = ...) -> None: ...
 
 class TokenIdsPrompt(_message.Message):
     __slots__ = ("ids",)
@@ -637,18 +635,16 @@ class AbortResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[AbortResult, _Mapping]]] = ...) -> None: ...
 
 class TokenizeRequest(_message.Message):
-    __slots__ = ("model", "text", "add_special_tokens", "parse_special", "return_offsets")
+    __slots__ = ("model", "text", "parse_special", "return_offsets")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
-    ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PARSE_SPECIAL_FIELD_NUMBER: _ClassVar[int]
     RETURN_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
-    add_special_tokens: bool
     parse_special: bool
     return_offsets: bool
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., add_special_tokens: _Optional[bool] = ..., parse_special: _Optional[bool] = ..., return_offsets: _Optional[bool] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., parse_special: _Optional[bool] = ..., return_offsets: _Optional[bool] = ...) -> None: ...
 
 class TokenOffset(_message.Message):
     __slots__ = ("start", "end")
