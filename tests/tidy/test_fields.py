@@ -49,11 +49,12 @@ def test_every_request_field_is_read_or_refused() -> None:
 
 
 def test_a_field_that_nobody_reads_is_found() -> None:
-    read = names_read() - {"ignore_eos"}
-    assert ignored(read) == [
+    read = names_read()
+    found = set(ignored(read - {"ignore_eos"})) - set(ignored(read))
+    assert found == {
         "GenerateRequest.stop.ignore_eos",
         "GenerateStreamRequest.stop.ignore_eos",
-    ]
+    }
 
 
 def test_every_refused_path_is_a_field() -> None:
