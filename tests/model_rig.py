@@ -90,6 +90,11 @@ class ModelRig:
         self.mtp.first_pass(ids, rows, *run, logits)
         return logits
 
+    def mtp_chained(self, token: int, logits: torch.Tensor) -> None:
+        """Run one chained MTP pass of the sequence of the last first pass."""
+        word, active = (torch.tensor([x], dtype=torch.int32) for x in (token, 1))
+        self.mtp.chained_pass(word, active, logits)
+
     def _padded(
         self, token_ids: list[int], hidden: torch.Tensor, count: int
     ) -> tuple[torch.Tensor, torch.Tensor]:

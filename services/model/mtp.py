@@ -5,6 +5,8 @@ i, owns KV position i, and predicts x[i + 2]. Chained passes feed the block its 
 Nothing here can change a text: row counts are free, and only speed depends on the bits.
 """
 
+from dataclasses import dataclass
+
 import torch
 
 from services.contract.limits import MAX_PATH, MAX_ROWS, MAX_SLAB
@@ -13,6 +15,23 @@ from services.model.config import ModelConfig
 from services.model.layers import attention_output, mlp
 from services.model.rows import ForwardBuffers, RowBuffers
 from services.model.weights import AttentionWeights, MtpWeights
+
+
+@dataclass(frozen=True, slots=True)
+class _Slab:
+    """Where B sequences draft: slot, position of the last row, its index among 16 a sequence."""
+
+    slots: torch.Tensor
+    positions: torch.Tensor
+    last: torch.Tensor
+    firsts: torch.Tensor
+    ones: torch.Tensor
+
+
+def _slab(batch: int, device: torch.device) -> _Slab:
+    slots, positions, last = torch.zeros((3, batch), dtype=torch.int32, device=device)
+    firsts = torch.arange(batch, dtype=torch.int32, device=device) * MAX_PATH - 1
+    return _Slab(slots, positions, last, firsts, torch.ones_like(slots))
 
 
 class MtpHead:
@@ -41,11 +60,8 @@ class MtpHead:
         self._pairs = torch.zeros((pairs, 2 * config.hidden_size), dtype=dtype, device=device)
         self._inv_freq = config.rope.inverse_frequencies(device)
         self._run = torch.zeros((3, 1), dtype=torch.int32, device=device)
-        self._slots = torch.zeros(MAX_SLAB, dtype=torch.int32, device=device)
-        self._positions = torch.zeros(MAX_SLAB, dtype=torch.int32, device=device)
-        self._ones = torch.ones(MAX_SLAB, dtype=torch.int32, device=device)
-        self._last = torch.zeros(MAX_SLAB, dtype=torch.int32, device=device)
-        self._firsts = torch.arange(MAX_SLAB, dtype=torch.int32, device=device) * MAX_PATH - 1
+        self._slabs = [_slab(batch, device) for batch in range(1, MAX_SLAB + 1)]
+        self._slab = self._slabs[0]
         mixer = weights.block.mixer
         if not isinstance(mixer, AttentionWeights):
             raise TypeError("the MTP block is an attention block")
@@ -88,9 +104,10 @@ class MtpHead:
         rows = self._wide.rows(batch * MAX_PATH)
         self._project(token_ids, hidden, rows)
         self._store_keys(rows, slots, starts, counts)
-        self._slots[:batch].copy_(slots)
-        torch.add(starts, counts, out=self._positions[:batch]).sub_(1).clamp_(min=0)
-        last = torch.add(self._firsts[:batch], counts, out=self._last[:batch]).clamp_(min=0)
+        self._slab = slab = self._slabs[batch - 1]
+        slab.slots.copy_(slots)
+        torch.add(starts, counts, out=slab.positions).sub_(1).clamp_(min=0)
+        last = torch.add(slab.firsts, counts, out=slab.last).clamp_(min=0)
         narrow = self._narrow.rows(batch)
         for source, target in (
             (rows.residual, narrow.residual),
@@ -98,7 +115,7 @@ class MtpHead:
             (rows.q, narrow.q),
         ):
             torch.index_select(source, 0, last, out=target)
-        self._finish(narrow, self._ones[:batch], logits)
+        self._finish(narrow, slab.ones, logits)
 
     def chained_pass(
         self, token_ids: torch.Tensor, active: torch.Tensor, logits: torch.Tensor
@@ -111,11 +128,10 @@ class MtpHead:
         Writes  one KV position of each active sequence, which the next first_pass overwrites.
                 Its page must exist.
         """
-        batch = token_ids.numel()
-        rows = self._narrow.rows(batch)
-        positions = self._positions[:batch].add_(1)
+        rows = self._narrow.rows(token_ids.numel())
+        positions = self._slab.positions.add_(1)
         self._project(token_ids, rows.normed, rows)
-        self._store_keys(rows, self._slots[:batch], positions, active)
+        self._store_keys(rows, self._slab.slots, positions, active)
         self._finish(rows, active, logits)
 
     def hidden(self, batch: int) -> torch.Tensor:
@@ -144,8 +160,8 @@ class MtpHead:
 
     def _finish(self, rows: RowBuffers, counts: torch.Tensor, logits: torch.Tensor) -> None:
         """Run the rest of the block on one row a sequence; leave h' in rows.normed."""
-        block, eps, batch = self.weights.block, self.config.norm_eps, counts.numel()
-        runs = self._slots[:batch], self._positions[:batch], counts
+        block, eps = self.weights.block, self.config.norm_eps
+        runs = self._slab.slots, self._slab.positions, counts
         attention.attend_prefill(rows.q, self._kv, self._page_table, *runs, rows.attn)
         attention_output(self._mixer, rows)
         norm.add_rms_norm(rows.residual, rows.delta, block.post_norm, eps, rows.normed)

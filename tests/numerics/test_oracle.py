@@ -153,7 +153,7 @@ def test_mtp_passes_agree_with_the_library(zoo: Zoo, variant: str) -> None:
     for _ in range(4):
         token = int(expected[-1].argmax())
         theirs, expected = mtp.run([token], theirs[-1:])
-        rig.mtp.chained_pass(torch.tensor([token], dtype=torch.int32), logits)
+        rig.mtp_chained(token, logits)
         assert_close(logits[0], expected[-1], scale)
 
 
@@ -163,9 +163,7 @@ def test_mtp_pass_after_dropped_drafts_agrees_with_the_library(zoo: Zoo) -> None
     scale, hidden = library.run(ids[:-1])
     rig.mtp_first(ids[1:11], hidden[:10], 0)
     for token in (3, 4, 5, 6):
-        rig.mtp.chained_pass(
-            torch.tensor([token], dtype=torch.int32), torch.empty(1, rig.config.vocab_size)
-        )
+        rig.mtp_chained(token, torch.empty(1, rig.config.vocab_size))
     rig.mtp_first(ids[11:14], hidden[10:13], 10)
     logits = rig.mtp_first(ids[14:30], hidden[13:29], 13)
     _, expected = LibraryMtp(library).run(ids[1:30], hidden[:29])
