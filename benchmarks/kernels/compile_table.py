@@ -121,7 +121,9 @@ def main() -> None:
             f"{row['spills']:>7}{row['stack']:>6}{row['shared']:>8}"
         )
     if arguments.json:
-        arguments.json.write_text(json.dumps({"triton": triton.__version__, "rows": rows}, indent=1))
+        arguments.json.write_text(
+            json.dumps({"triton": triton.__version__, "rows": rows}, indent=1)
+        )
     broken = [f"{row['kernel']} sm_{row['arch']}: {text}" for row in rows for text in faults(row)]
     print("\n".join(broken))
     raise SystemExit(1 if broken else 0)

@@ -130,5 +130,6 @@ def prefill_kernel(
         v = tl.load(source + HKV * PAGE * D + offset, mask=held, other=0.0)
         seen = position[None, :] <= (start + index)[:, None]
         acc, top, total = fold(q, k, v, seen, acc, top, total, scale)
-    core = tl.where(live[:, None], acc / total[:, None], 0.0)
+    core = acc / tl.where(live, total, 1.0)[:, None]
+    core = tl.where(live[:, None], core, 0.0)
     tl.store(out_ptr + place, core.to(out_ptr.dtype.element_ty), mask=(index < rows)[:, None])
