@@ -28,6 +28,8 @@ from services.kernels.vector.cpu import add_product, add_product_4, transpose
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 _LOWEST = np.float32(-np.inf)
+# Score sums take this many terms in one chain.
+_STEP = 64
 _scratch = local()
 
 
@@ -84,7 +86,9 @@ def _row(query, keys, values, seen, scores, tops, lanes, cores, at):
     dim, width = keys.shape[0], values.shape[1]
     scores[0] = _ZERO
     row = scores.ctypes.data
-    add_product(query[at].ctypes.data, dim, keys.ctypes.data, PAGE, row, PAGE, dim)
+    for d in range(0, dim, _STEP):
+        part, tile = query[at].ctypes.data + d * 4, keys[d].ctypes.data
+        add_product(part, dim, tile, PAGE, row, PAGE, min(_STEP, dim - d))
     tops[at] = _weigh(scores[0], seen, tops[at], lanes[at], cores[at])
     for first in range(0, width, 64):
         core = cores[at].ctypes.data + first * 4
@@ -98,7 +102,9 @@ def _rows(query, keys, values, begin, end, scores, tops, lanes, cores):
     four = scores.ctypes.data
     for at in range(begin, end - 3, 4):
         scores[:] = _ZERO
-        add_product_4(query[at].ctypes.data, dim, keys.ctypes.data, PAGE, four, PAGE, dim)
+        for d in range(0, dim, _STEP):
+            part, tile = query[at].ctypes.data + d * 4, keys[d].ctypes.data
+            add_product_4(part, dim, tile, PAGE, four, PAGE, min(_STEP, dim - d))
         for r in range(4):
             tops[at + r] = _weigh(scores[r], PAGE, tops[at + r], lanes[at + r], cores[at + r])
         for first in range(0, width, 64):
