@@ -142,4 +142,4 @@ def _escaped(value: str) -> str:
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)
+    return str(int(value)) if float(value).is_integer() else repr(value)
