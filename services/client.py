@@ -207,6 +207,8 @@ def _set_prompt(request: Any, prompt: Prompt) -> None:
         request.token_ids.ids.extend(prompt)
     else:
         for message in prompt:
+            if not isinstance(message, Mapping):
+                raise TypeError("a prompt is text, token ids, or messages; not a mixture")
             added = request.chat.messages.add(content=message["content"])
             added.role = _ROLES[message["role"]]
 
@@ -228,7 +230,7 @@ def _metadata(token: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def _reason(value: int) -> str:
-    return gen.FinishReason.Name(value).removeprefix("FINISH_REASON_").lower()
+    return str(gen.FinishReason.Name(value)).removeprefix("FINISH_REASON_").lower()
 
 
 def _completion(response: gen.GenerateResponse) -> Completion:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from services.contract import pb
 from services.contract.tree import TreeTag
@@ -80,6 +81,7 @@ class Assembler:
             metadata=dict(self.request.metadata),
             prompt_tokens=len(self.resolved.prompt_ids),
             effective=replies.effective(self.resolved),
+            warnings=self.resolved.warnings,
         )
         return self._message(0, start=start)
 
@@ -129,6 +131,7 @@ class Assembler:
             timing=self._timing(),
             speculation=self._summary(),
             effective=replies.effective(self.resolved),
+            warnings=self.resolved.warnings,
         )
 
     def _choice(self, index: int) -> gen.Choice:
@@ -167,12 +170,12 @@ class Assembler:
     def _summary(self) -> gen.SpecSummary:
         return replies.summary(merge([f.speculation for f in self.finished.values()]))
 
-    def _message(self, choice: int, **event: object) -> gen.GenerateStreamResponse:
+    def _message(self, choice: int, **event: Any) -> gen.GenerateStreamResponse:
         message = gen.GenerateStreamResponse(
             request_id=self.request_id,
             choice_index=choice,
             seq=self.seq,
-            **event,  # type: ignore[arg-type]
+            **event,
         )
         self.seq += 1
         return message

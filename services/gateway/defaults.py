@@ -21,7 +21,7 @@ _SHAPE_OF_MODE = {"off": "root", "chain": "chain-5", "tree": "hydra27"}
 class Defaults:
     """What a checkpoint says about sampling and its end tokens."""
 
-    sampling: dict[str, float]
+    sampling: dict[str, Any]
     eos_ids: tuple[int, ...]
     context_length: int
 

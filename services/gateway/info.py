@@ -63,7 +63,7 @@ class ServerFacts:
         """Return the served model's facts and the feature matrix."""
         facts, engine = self.description, self.engine
         template = (engine.template.source or "").encode()
-        defaults = SamplingParams(**engine.defaults.sampling)  # type: ignore[arg-type]
+        defaults = SamplingParams(**engine.defaults.sampling)
         return gen.GetModelInfoResponse(
             id=self.model,
             architecture=facts.model_type,

@@ -98,7 +98,7 @@ def summary(spec: SpecSummary) -> gen.SpecSummary:
         accepted_by_depth=spec.accepted_by_depth,
         sources=[
             gen.SourceCount(
-                source=int(_SOURCES[name]),
+                source=f"NODE_SOURCE_{_SOURCES[name].name}",
                 drafted=drafted,
                 accepted=spec.accepted_by_source.get(name, 0),
             )

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import TypeAlias
 
 import grpc
 
@@ -28,7 +29,7 @@ from services.gateway.trace import TraceHub
 from services.gateway.translate import GenerateRequest, Translator
 
 gen = pb.generation_pb2
-Context = grpc.aio.ServicerContext
+Context: TypeAlias = grpc.aio.ServicerContext
 
 
 class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
@@ -40,7 +41,12 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         self._facts = facts
         self._hub = TraceHub()
         self._translator = Translator(
-            facts.model, engine.codec, engine.template, engine.defaults, engine.group.vocab_size
+            facts.model,
+            engine.codec,
+            engine.template,
+            engine.defaults,
+            engine.group.vocab_size,
+            has_mtp=facts.description.num_mtp_parameters > 0,
         )
 
     @status.unary
@@ -200,7 +206,8 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
 
     def _tenant(self, context: Context) -> str:
         identity = context.auth_context().get("x509_common_name") or [b""]
-        return identity[0].decode(errors="replace")[: limits.MAX_TENANT // 3]
+        name = bytes(identity[0]).decode(errors="replace")
+        return name[: limits.MAX_TENANT // 3]
 
     async def _live(
         self, session: Session, assembler: Assembler, context: Context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from services.contract import pb
@@ -57,7 +57,7 @@ class Session:
         """Stop all choices before their next cycle."""
         self._clock.cancel(self.request_id)
 
-    async def events(self) -> AsyncIterator[ChoiceEvent]:
+    async def events(self) -> AsyncGenerator[ChoiceEvent, None]:
         """Yield events until every choice has ended.
 
         Raises  the error that ended a choice; ExhaustedError if this reader is too slow.

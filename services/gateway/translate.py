@@ -9,7 +9,12 @@ from typing import Any
 
 from services.contract import limits, pb
 from services.contract.checks import at_most, text, whole
-from services.contract.errors import InvalidField, NotFoundError, UnsupportedError
+from services.contract.errors import (
+    InvalidField,
+    NotFoundError,
+    PreconditionError,
+    UnsupportedError,
+)
 from services.contract.sampling import Budget, Drafting, SamplingParams
 from services.contract.wire import refuse_unknown, refuse_unsupported
 from services.gateway.chat import ChatTemplate
@@ -56,17 +61,22 @@ class Resolved:
     stop: tuple[str, ...]
     num_choices: int
     time_limit_ms: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Translator:
-    """Resolve public requests against one served model."""
+    """Resolve public requests against one served model.
+
+    Args    has_mtp: whether the checkpoint can draft by itself.
+    """
 
     model: str
     codec: TextCodec
     template: ChatTemplate
     defaults: Defaults
     vocab_size: int
+    has_mtp: bool = True
 
     def check_model(self, name: str) -> None:
         """Refuse another model's name; an empty one means the served model."""
@@ -86,12 +96,14 @@ class Translator:
         ids, shown = self.prompt(request)
         sampling = self._sampling(request)
         sampling.check_vocabulary(self.vocab_size)
+        drafting = self._drafting(request, tenant)
         return Resolved(
             prompt_ids=tuple(ids),
             prompt_text=shown,
             sampling=sampling,
             budget=self._budget(request, len(ids)),
-            drafting=self._drafting(request, tenant),
+            drafting=drafting,
+            warnings=self._fallbacks(drafting, request.speculation.strict),
             stop=_stop_strings(request),
             num_choices=whole(_or(request.sampling, "n", 1), 1, limits.MAX_CHOICES, "sampling.n"),
             time_limit_ms=whole(
@@ -185,6 +197,15 @@ class Translator:
         )
         salt = text(request.cache.cache_salt, limits.MAX_TENANT // 2, "cache.cache_salt")
         return Drafting(chosen.shape, chosen.drafter, chosen.suffix, f"{tenant}/{salt}")
+
+    def _fallbacks(self, drafting: Drafting, strict: bool) -> tuple[str, ...]:
+        """Return what is drafted otherwise than asked; refuse it under `strict`."""
+        if self.has_mtp or drafting.shape == "root" or drafting.drafter != "mtp":
+            return ()
+        message = f"{self.model} has no MTP tensors, so {drafting.shape} is not drafted by MTP"
+        if strict:
+            raise PreconditionError("NO_MTP", f"{message}; use mode off", "speculation.strict")
+        return (message,)
 
 
 def _refuse_cache(request: GenerateRequest) -> None:

@@ -86,8 +86,13 @@ class Scratch(NamedTuple):
 
 def make_scratch(vocab: int) -> Scratch:
     """Return scratch for rows of `vocab` logits."""
-    dtypes = (np.float32, np.int32, np.uint32, np.float64, np.int64)
-    return Scratch(*(np.empty(vocab, dtype) for dtype in dtypes))
+    return Scratch(
+        np.empty(vocab, np.float32),
+        np.empty(vocab, np.int32),
+        np.empty(vocab, np.uint32),
+        np.empty(vocab, np.float64),
+        np.empty(vocab, np.int64),
+    )
 
 
 def _slots(state: SampleState) -> Slots:
