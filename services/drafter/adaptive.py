@@ -10,11 +10,14 @@ from services.contract.limits import MAX_DEPTH
 from services.contract.tree import NodeSource
 from services.drafter.calibration import NONE, Calibration, mtp_cell, suffix_cell
 from services.drafter.draft import Draft, Marginals
-from services.drafter.lookup import Place, RequestText, proposals
+from services.drafter.lookup import Place, Proposal, RequestText, proposals
 from services.drafter.shape import ADAPTIVE_RANKS, MAX_CANDIDATES
 
 FLOOR: Final = 1e-4
 LOOKUP_FLOOR: Final = 0.02
+# How often a pass is right when the spine before it was, and what it must gain to be run.
+PASS_HIT: Final = 0.8
+PASS_GAIN: Final = 0.07
 
 
 class _Candidate(NamedTuple):
@@ -29,6 +32,30 @@ class _Candidate(NamedTuple):
     suffix: int
     probability: float
     places: list[Place]
+
+
+class Spine:
+    """Follow the MTP spine while it is drafted, and say when another pass is worth its time."""
+
+    def __init__(self, text: RequestText | None, calibration: Calibration) -> None:
+        self._text = text
+        self._calibration = calibration
+        self._tokens: list[int] = []
+        self._reach = 1.0
+        self._found = proposals(text.look_up()) if text else []
+
+    def take(self, token: int, logprob: float) -> bool:
+        """Add the last pass's best token; return whether the next one promises enough.
+
+        A pass gains what it adds to the best suffix proposal, if the spine is right so far.
+        """
+        copy = next((found for found in self._found if found.token == token), None)
+        self._reach *= self._calibration.probability(mtp_cell(0, logprob), _cell(copy))
+        self._tokens.append(token)
+        places = copy.places if copy else self._text.look_up(self._tokens) if self._text else []
+        self._found = proposals(places)
+        copied = self._calibration.probability(NONE, _cell(self._found[0] if self._found else None))
+        return self._reach * (PASS_HIT - copied) >= PASS_GAIN
 
 
 class Growth:
@@ -75,14 +102,12 @@ class Growth:
         ranked = self._marginals.ranked(depth, ADAPTIVE_RANKS) if on_spine else []
         for rank, (token, logprob) in enumerate(ranked):
             copy = found.pop(token, None)
-            suffix = NONE if copy is None else suffix_cell(copy.length, copy.copies, copy.total)
             source = NodeSource.MTP_RUNNER_UP if rank else NodeSource.MTP_SPINE
-            cell = mtp_cell(rank, logprob)
-            self._push(node, reach, token, source, cell, suffix, copy.places if copy else [])
+            cell, after = mtp_cell(rank, logprob), copy.places if copy else []
+            self._push(node, reach, token, source, cell, _cell(copy), after)
         source = NodeSource.SUFFIX_TAIL if on_spine else _continued(draft.sources[node])
         for copy in found.values():
-            cell = suffix_cell(copy.length, copy.copies, copy.total)
-            self._push(node, reach, copy.token, source, NONE, cell, copy.places)
+            self._push(node, reach, copy.token, source, NONE, _cell(copy), copy.places)
 
     def _push(
         self,
@@ -99,6 +124,10 @@ class Growth:
             self._order += 1
             entry = (-reach * chance, self._order, parent, token, source, mtp, suffix, chance)
             heappush(self._heap, _Candidate(*entry, places))
+
+
+def _cell(copy: Proposal | None) -> int:
+    return NONE if copy is None else suffix_cell(copy.length, copy.copies, copy.total)
 
 
 def _continued(source: NodeSource) -> NodeSource:

@@ -128,28 +128,27 @@ class RequestText:
         self._tenant = ""
         self._kept: deque[int] = deque(maxlen=MAX_KEPT_PROMPT)
         self._emitted: list[int] = []
-
-    @property
-    def num_tokens(self) -> int:
-        """Return the number of tokens seen."""
-        return self._index.num_tokens
+        self._found: dict[tuple[int, ...], list[Place]] = {}
 
     def start(self, tenant: str, tenants: TenantTexts | None) -> None:
         """Forget the previous request; look up in `tenants` too, where given."""
         self._index.clear()
         self._kept.clear()
         self._emitted.clear()
+        self._found.clear()
         self._tenant, self._tenants = tenant, tenants
 
     def add_prompt(self, tokens: Sequence[int]) -> None:
         """Append prompt tokens."""
         self._index.extend(tokens)
         self._kept.extend(tokens)
+        self._found.clear()
 
     def add_emitted(self, tokens: Sequence[int]) -> None:
         """Append emitted tokens."""
         self._index.extend(tokens)
         self._emitted.extend(tokens)
+        self._found.clear()
 
     def finished(self) -> list[int]:
         """Return what the tenant's index keeps: the prompt's end and all emitted tokens."""
@@ -158,8 +157,15 @@ class RequestText:
     def look_up(self, path: Sequence[int] = ()) -> list[Place]:
         """Return where the text followed by `path` was seen before, in the better index.
 
-        The request's own text wins unless the tenant's older texts agree in more tokens.
+        The request's own text wins unless the tenant's older texts agree in more tokens. Until
+        tokens are added, the same question has the same answer.
         """
+        key = tuple(path)
+        if key not in self._found:
+            self._found[key] = self._look_up(key)
+        return self._found[key]
+
+    def _look_up(self, path: tuple[int, ...]) -> list[Place]:
         context = self._index.context(path)
         own = _places(self._index, context)
         older = self._tenants.find(self._tenant) if self._tenants is not None else None

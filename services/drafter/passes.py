@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import torch
 
-from services.contract.limits import MAX_DEPTH, MAX_PATH, MAX_ROWS, MAX_SLAB
+from services.contract.limits import DEFAULT_DEPTH, MAX_DEPTH, MAX_PATH, MAX_ROWS, MAX_SLAB
 from services.drafter.draft import Marginals
 from services.kernels import select
 
@@ -42,12 +42,21 @@ class DraftHead(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Something that sees each pass's best token."""
+
+    def take(self, token: int, logprob: float) -> bool:
+        """Return whether one more pass is worth its time."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NewRows:
     """What one sequence's last cycle materialised, and how far to draft beyond it.
 
     Args    start: position of the first row. token_ids: the token after each row. nodes: their
-            nodes in the ring half `ring` of the slot's hidden rows. num_passes: MTP depth.
+            nodes in the ring half `ring` of the slot's hidden rows. num_passes: most MTP
+            passes. watch: may end them earlier, where the host can look between passes.
     """
 
     slot: int
@@ -56,11 +65,14 @@ class NewRows:
     nodes: tuple[int, ...]
     ring: int
     num_passes: int
+    watch: Watch | None = None
 
 
 class MtpPasses:
-    """Run the passes over buffers made once; one copy in and one copy out a cycle.
+    """Run the passes over buffers made once.
 
+    On a CPU the rows are as many as the longest run needs, and a watch may end the passes; on
+    other devices rows are padded to 16 and passes are fixed, one copy in and one out a cycle.
     Shapes  hidden_ring [S, 2, 32, d], prefill_hidden [grid, d]: the verifier's.
     """
 
@@ -73,11 +85,12 @@ class MtpPasses:
     ) -> None:
         device, width = hidden_ring.device, hidden_ring.shape[-1]
         self._head = head
+        self._on_host = device.type == "cpu"
         self._ring = hidden_ring.view(-1, width)
         self._prompt_hidden = prefill_hidden
         self._prompt_ids = torch.zeros(prefill_hidden.shape[0], dtype=torch.int32, device=device)
         self._host = torch.zeros(_WORDS, dtype=torch.int32, pin_memory=device.type == "cuda")
-        self._words = self._host if device.type == "cpu" else self._host.to(device)
+        self._words = self._host if self._on_host else self._host.to(device)
         self._hidden = self._ring.new_zeros((MAX_SLAB * MAX_PATH, width))
         self._logits = torch.zeros((MAX_SLAB, vocab_size), device=device)
         self._drafted = torch.zeros(MAX_SLAB, dtype=torch.int32, device=device)
@@ -99,65 +112,92 @@ class MtpPasses:
 
         Writes  the block's keys and values of the new rows, whatever is drafted.
         """
-        batch, depth = len(rows), max(row.num_passes for row in rows)
-        self._stage(rows)
-        ids, gather, slots, starts, counts, active = self._inputs(batch)
-        hidden, logits = self._hidden[: batch * MAX_PATH], self._logits[:batch]
+        batch, width = len(rows), self._width(rows)
+        allowed = [self._allowed(row) for row in rows]
+        self._stage(rows, width, allowed)
+        ids, gather, slots, starts, counts, active = self._inputs(batch, width)
+        hidden, logits = self._hidden[: batch * width], self._logits[:batch]
         torch.index_select(self._ring, 0, gather, out=hidden)
         self._head.first_pass(ids, hidden, slots, starts, counts, logits)
-        for index in range(depth):
-            best = self._rank(index, batch, num_ranks, logits)
-            if index + 1 < depth:
-                drafted = self._drafted[:batch].copy_(best[:, 0])
-                drafted.clamp_(0, self._logits.shape[1] - 1)
-                self._head.chained_pass(drafted, active[index + 1], logits)
-        self.num_passes += 1 + max(depth - 1, 0)
-        return self._read(rows, depth, num_ranks)
+        self.num_passes += 1
+        for index in range(max(allowed)):
+            if index:
+                self._head.chained_pass(self._drafted[:batch], active[index], logits)
+                self.num_passes += 1
+            self._rank(index, batch, num_ranks, logits)
+            if self._on_host and self._ask(index, rows, num_ranks, allowed, active):
+                break
+        return self._read(batch, allowed, num_ranks)
 
-    def _stage(self, rows: list[NewRows]) -> None:
+    def _width(self, rows: list[NewRows]) -> int:
+        return max(len(row.token_ids) for row in rows) if self._on_host else MAX_PATH
+
+    def _allowed(self, row: NewRows) -> int:
+        watched = row.watch is not None and not self._on_host
+        return min(row.num_passes, DEFAULT_DEPTH) if watched else row.num_passes
+
+    def _stage(self, rows: list[NewRows], width: int, allowed: list[int]) -> None:
         """Write the inputs of a slab as one block of words."""
-        padding = [0] * MAX_PATH
         ids: list[int] = []
         gather: list[int] = []
         for row in rows:
             base = (row.slot * 2 + row.ring) * MAX_ROWS
-            ids += (*row.token_ids, *padding)[:MAX_PATH]
-            gather += (*(base + node for node in row.nodes), *[base] * MAX_PATH)[:MAX_PATH]
+            missing = width - len(row.token_ids)
+            ids += (*row.token_ids, *[0] * missing)
+            gather += (*(base + node for node in row.nodes), *[base] * missing)
         words = [
             *ids,
             *gather,
             *(row.slot for row in rows),
             *(row.start for row in rows),
             *(len(row.token_ids) for row in rows),
-            *(int(index < row.num_passes) for index in range(MAX_DEPTH) for row in rows),
+            *(int(index < count) for index in range(MAX_DEPTH) for count in allowed),
         ]
         self._host[: len(words)] = torch.tensor(words, dtype=torch.int32)
-        if self._words is not self._host:
+        if not self._on_host:
             self._words.copy_(self._host, non_blocking=True)
 
-    def _inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
-        sizes = [batch * MAX_PATH] * 2 + [batch] * 3 + [MAX_DEPTH * batch]
+    def _inputs(self, batch: int, width: int) -> tuple[torch.Tensor, ...]:
+        sizes = [batch * width] * 2 + [batch] * 3 + [MAX_DEPTH * batch]
         parts = self._words[: sum(sizes)].split(sizes)
         return (*parts[:5], parts[5].view(MAX_DEPTH, batch))
 
-    def _rank(self, index: int, batch: int, count: int, logits: torch.Tensor) -> torch.Tensor:
+    def _rank(self, index: int, batch: int, count: int, logits: torch.Tensor) -> None:
+        """Rank one pass's logits and make its best tokens the next pass's input."""
         values = self._values[index, : batch * count].view(batch, count)
         ids = self._ids[index, : batch * count].view(batch, count)
         select.top_ranked(logits, count, values, ids)
         torch.logsumexp(logits, 1, out=self._norms[index, :batch])
-        return ids
+        self._drafted[:batch].copy_(ids[:, 0]).clamp_(0, self._logits.shape[1] - 1)
 
-    def _read(self, rows: list[NewRows], depth: int, count: int) -> list[Marginals]:
-        width = len(rows) * count
-        ids = self._ids[:depth, :width].tolist()
-        logprobs = self._values[:depth, :width].unflatten(1, (len(rows), count))
-        logprobs = (logprobs - self._norms[:depth, : len(rows), None]).tolist()
-        found = []
+    def _ask(
+        self,
+        index: int,
+        rows: list[NewRows],
+        count: int,
+        allowed: list[int],
+        active: torch.Tensor,
+    ) -> bool:
+        """Let watches end their sequences' passes; return whether all have ended."""
         for place, row in enumerate(rows):
-            found.append(
-                Marginals(
-                    [ids[d][place * count : (place + 1) * count] for d in range(row.num_passes)],
-                    [logprobs[d][place] for d in range(row.num_passes)],
-                )
+            if row.watch is None or index + 1 >= allowed[place]:
+                continue
+            token = int(self._drafted[place])
+            logprob = float(self._values[index, place * count] - self._norms[index, place])
+            if not row.watch.take(token, logprob):
+                allowed[place] = index + 1
+                active[index + 1 :, place] = 0
+        return index + 1 >= max(allowed)
+
+    def _read(self, batch: int, allowed: list[int], count: int) -> list[Marginals]:
+        depth = max(allowed)
+        ids = self._ids[:depth, : batch * count].tolist()
+        values = self._values[:depth, : batch * count].unflatten(1, (batch, count))
+        logprobs = (values - self._norms[:depth, :batch, None]).tolist()
+        return [
+            Marginals(
+                [ids[d][place * count : (place + 1) * count] for d in range(passes)],
+                [logprobs[d][place] for d in range(passes)],
             )
-        return found
+            for place, passes in enumerate(allowed)
+        ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from services.contract import pb
 from services.contract.checks import token_ids, whole
 from services.contract.errors import InvalidField
 from services.contract.limits import MAX_DEPTH, MAX_PATH
 from services.contract.tree import TreeTag
+from services.drafter.adaptive import Spine
 from services.drafter.calibration import Calibration
 from services.drafter.draft import Draft
 from services.drafter.lookup import RequestText
@@ -17,8 +17,6 @@ from services.drafter.passes import NewRows
 from services.drafter.probes import Probe
 from services.drafter.shape import Shape
 from services.runtime.ring_guard import SlotRecord
-
-PROMPT_RING: Final = 1
 
 
 @dataclass(slots=True)
@@ -58,13 +56,16 @@ class DraftedSequence:
         """Return the rows that the last cycle materialised; None where there is no such row."""
         passes = min(self.shape.num_passes, max_depth)
         slot, length = self.record.ref.slot, part.committed_length
-        if self.record.cycle == 0:
-            if length == 0:
-                return None
-            return NewRows(slot, length - 1, (part.root_id,), (0,), PROMPT_RING, passes)
         emitted = tuple(part.previous_emitted_ids)
+        if not emitted:
+            # The last prompt row; a prompt of one token has none.
+            emitted = (part.root_id,)
+        nodes = self._walk(emitted) or (0,)
+        if length < len(emitted):
+            return None
+        watch = Spine(self.text, self.calibration) if self.shape.is_adaptive and passes else None
         ring = (self.record.cycle - 1) & 1
-        return NewRows(slot, length - len(emitted), emitted, self._walk(emitted), ring, passes)
+        return NewRows(slot, length - len(emitted), emitted, nodes, ring, passes, watch)
 
     def advance(self, part: pb.stage_pb2.CycleSequence, draft: Draft) -> None:
         """Move on to the tree of this cycle."""

@@ -13,6 +13,7 @@ from services.contract.tree import NodeSource
 
 MAX_CANDIDATES: Final = 27
 ADAPTIVE_RANKS: Final = 4
+ADAPTIVE_PASSES: Final = 8
 
 # The published 32-row tree, nodes by (depth, path); four of its rows carry nothing.
 HYDRA32_PARENTS: Final = (
@@ -27,7 +28,8 @@ class Shape:
     """Hold the parents of a tree and the mechanism of each node.
 
     Args    parents: -1 for node 0, else an earlier node. sources: one a node. ranks: place
-            among its siblings' proposals, 0 the most likely. num_passes: MTP passes it needs.
+            among its siblings' proposals, 0 the most likely. num_passes: MTP passes it needs at
+            most.
     """
 
     name: str
@@ -66,7 +68,7 @@ def parse_shape(text: str) -> Shape:
     if text == "hydra27":
         return shape_of("hydra27", hydra27_parents(), DEFAULT_DEPTH)
     if text == "adaptive":
-        return Shape(text, (-1,), (NodeSource.ROOT,), (0,), DEFAULT_DEPTH)
+        return Shape(text, (-1,), (NodeSource.ROOT,), (0,), ADAPTIVE_PASSES)
     kind, _, number = text.partition("-")
     if kind == "chain":
         length = _number(text, number)

@@ -19,19 +19,19 @@ from services.model.weights import AttentionWeights, MtpWeights
 
 @dataclass(frozen=True, slots=True)
 class _Slab:
-    """Where B sequences draft: slot, position of the last row, its index among 16 a sequence."""
+    """Where B sequences draft: slot, position of the last row, its index among all rows."""
 
     slots: torch.Tensor
     positions: torch.Tensor
     last: torch.Tensor
-    firsts: torch.Tensor
+    order: torch.Tensor
     ones: torch.Tensor
 
 
 def _slab(batch: int, device: torch.device) -> _Slab:
     slots, positions, last = torch.zeros((3, batch), dtype=torch.int32, device=device)
-    firsts = torch.arange(batch, dtype=torch.int32, device=device) * MAX_PATH - 1
-    return _Slab(slots, positions, last, firsts, torch.ones_like(slots))
+    order = torch.arange(batch, dtype=torch.int32, device=device)
+    return _Slab(slots, positions, last, order, torch.ones_like(slots))
 
 
 class MtpHead:
@@ -95,19 +95,20 @@ class MtpHead:
     ) -> None:
         """Run the newly materialised rows of B sequences; draft from the last of each.
 
-        Shapes  token_ids [B * 16] int32, hidden [B * 16, d]: row b * 16 + i is x[starts + i + 1]
-                and h[starts + i]; rows from counts[b] on are padding with valid ids. slots,
+        Shapes  token_ids [B * T] int32, hidden [B * T, d], T <= 16: row b * T + i is
+                x[starts + i + 1] and h[starts + i]; rows from counts[b] on are padding. slots,
                 starts, counts [B] int32. logits [B, V] fp32: of x[starts + counts + 1].
         Writes  KV positions starts[b] .. starts[b] + counts[b] - 1.
         """
         batch = slots.numel()
-        rows = self._wide.rows(batch * MAX_PATH)
+        rows = self._wide.rows(token_ids.numel())
         self._project(token_ids, hidden, rows)
         self._store_keys(rows, slots, starts, counts)
         self._slab = slab = self._slabs[batch - 1]
         slab.slots.copy_(slots)
         torch.add(starts, counts, out=slab.positions).sub_(1).clamp_(min=0)
-        last = torch.add(slab.firsts, counts, out=slab.last).clamp_(min=0)
+        last = torch.mul(slab.order, token_ids.numel() // batch, out=slab.last)
+        last.add_(counts).sub_(1).clamp_(min=0)
         narrow = self._narrow.rows(batch)
         for source, target in (
             (rows.residual, narrow.residual),
