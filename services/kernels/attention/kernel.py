@@ -25,14 +25,13 @@ from services.kernels.tree_tables import (
 )
 
 LOG2_E = 1.4426950408889634
-TILE = 64
 MERGE_CHUNK = 16
-# (architecture, head dim): warps and pipeline stages of the split and prefill kernels.
-LAUNCH = {
-    (90, 256): {"num_warps": 4, "num_stages": 2},
-    (90, 64): {"num_warps": 4, "num_stages": 3},
-    (121, 256): {"num_warps": 8, "num_stages": 1},
-    (121, 64): {"num_warps": 4, "num_stages": 2},
+# (architecture, head dim): rows of a tile, keys of a block, launch of the split kernel.
+TILES = {
+    (90, 256): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 2}),
+    (90, 64): ({"ROWS": 64, "BLOCK": 32}, {"num_warps": 4, "num_stages": 3}),
+    (121, 256): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 8, "num_stages": 1}),
+    (121, 64): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 2}),
 }
 SMALL = {"num_warps": 4, "num_stages": 1}
 TABLES = {
@@ -63,34 +62,37 @@ def num_splits(positions: int) -> int:
     return 28 + triton.cdiv(positions - 16384, 2048)
 
 
-def split_constants(tree: bool, max_pages: int, heads: int, kv_heads: int, dim: int) -> dict:
+def split_constants(
+    arch: int, tree: bool, max_pages: int, heads: int, kv_heads: int, dim: int
+) -> dict[str, Any]:
     """Return the constants of the split and merge kernels for one geometry."""
     longest, group = MAX_PATH if tree else MAX_ROWS, heads // kv_heads
+    tile = TILES[arch, dim][0]
     return {
         "TREE": tree,
         "STRIDE": TABLE_WORDS if tree else 1,
         **TABLES,
         "MAX_PATHS": MAX_ROWS if tree else 1,
-        "TAIL_TILES": triton.cdiv(longest * group, TILE),
-        "TILES": triton.cdiv(MAX_ROWS * group, TILE),
+        "TAIL_TILES": triton.cdiv(longest * group, tile["ROWS"]),
+        "TILES": triton.cdiv(MAX_ROWS * group, tile["ROWS"]),
         "SPLITS": num_splits(max_pages * PAGE),
         "MAX_PAGES": max_pages,
         "HQ": heads,
         "HKV": kv_heads,
         "D": dim,
+        **tile,
     }
 
 
 @cache
 def workspace(
-    device: torch.device, dtype: torch.dtype, batch: int, shared: int, tail: int, kv: tuple
+    device: torch.device, dtype: torch.dtype, batch: int, cells: tuple[int, int], kv: tuple
 ) -> Workspace:
     """Return the scratch of one geometry; warm-up allocates it, all layers share it.
 
     A process runs its stages on one stream, so no two launches use it at once.
     """
     kv_heads, dim, paths = kv
-    cells = (batch * (shared + tail) * kv_heads, TILE)
     acc = torch.empty((*cells, dim), dtype=torch.float32, device=device)
     top = torch.empty(cells, dtype=torch.float32, device=device)
     staged = torch.empty((batch, paths, 2, 2, kv_heads, PAGE, dim), dtype=dtype, device=device)
@@ -98,10 +100,11 @@ def workspace(
 
 
 def _workspace_of(q: torch.Tensor, batch: int, constants: dict[str, Any]) -> Workspace:
-    shared = constants["SPLITS"] * constants["TILES"]
-    tail = constants["MAX_PATHS"] * 2 * constants["TAIL_TILES"]
+    tiles = constants["SPLITS"] * constants["TILES"]
+    tiles += constants["MAX_PATHS"] * 2 * constants["TAIL_TILES"]
+    cells = (batch * tiles * constants["HKV"], constants["ROWS"])
     kv = (constants["HKV"], constants["D"], constants["MAX_PATHS"])
-    return workspace(q.device, q.dtype, batch, shared, tail, kv)
+    return workspace(q.device, q.dtype, batch, cells, kv)
 
 
 def _used(kernel: Any, constants: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +122,8 @@ def _run_splits(
 ) -> None:
     batch, kv_heads, (_, heads, dim) = words[0].shape[0], kv.shape[2], q.shape
     rows, scale = q.shape[0] // batch, dim**-0.5 * LOG2_E
-    constants = split_constants(tree, page_table.shape[1], heads, kv_heads, dim)
+    arch = device_arch(q.device)
+    constants = split_constants(arch, tree, page_table.shape[1], heads, kv_heads, dim)
     parts = _workspace_of(q, batch, constants)
     paths, tail = constants["MAX_PATHS"], constants["MAX_PATHS"] * 2 * constants["TAIL_TILES"]
     stage_kernel[2 * paths, 2 * kv_heads, batch](
@@ -129,7 +133,7 @@ def _run_splits(
     grid = (kv_heads * (tail + constants["SPLITS"] * constants["TILES"]), batch)
     split_kernel[grid](
         q, kv, parts.staged, page_table, *words, parts.acc, parts.top, parts.sums, scale, rows,
-        **_used(split_kernel, constants), **LAUNCH[device_arch(q.device), dim],
+        **_used(split_kernel, constants), **TILES[arch, dim][1],
         enable_fp_fusion=False,
     )  # fmt: skip
     live, lengths, _, tables = words
@@ -169,10 +173,12 @@ def attend_prefill(
     if rows <= MAX_ROWS:
         _run_splits(q, kv, kv, page_table, (counts, starts, slots, slots), False, out)
         return
-    prefill_kernel[triton.cdiv(rows * (heads // kv_heads), TILE), kv_heads, batch](
+    tile, launch = TILES[device_arch(q.device), dim]
+    grid = (triton.cdiv(rows * (heads // kv_heads), tile["ROWS"]), kv_heads, batch)
+    prefill_kernel[grid](
         q, kv, page_table, slots, starts, counts, out, dim**-0.5 * LOG2_E, rows,
-        MAX_PAGES=page_table.shape[1], HQ=heads, HKV=kv_heads, D=dim,
-        **LAUNCH[device_arch(q.device), dim], enable_fp_fusion=False,
+        MAX_PAGES=page_table.shape[1], HQ=heads, HKV=kv_heads, D=dim, ROWS=tile["ROWS"],
+        **launch, enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -181,10 +187,10 @@ def compile_cases(arch: int) -> list[CompileCase]:
     found = []
     for shape in ((24, 4, 256), (4, 2, 64)):
         for tree in (True, False):
-            constants = split_constants(tree, 1024, *shape)
+            constants = split_constants(arch, tree, 1024, *shape)
             extra = {"SLOT_STRIDE": 2 * shape[1] * MAX_ROWS * shape[2], "CHUNK": MERGE_CHUNK}
             name = f"D={shape[2]} {'tree' if tree else 'run'}"
-            launch = LAUNCH[arch, shape[2]]
+            launch = TILES[arch, shape[2]][1]
             found += [
                 _case("stage", stage_kernel, constants | extra, name, SMALL),
                 _case("split", split_kernel, constants | extra, name, launch),

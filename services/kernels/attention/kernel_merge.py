@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from services.kernels.attention.kernel_split import PAGE, ROWS, fold, split_of
+from services.kernels.attention.kernel_split import PAGE, fold, split_of
 
 
 @triton.jit
@@ -29,6 +29,7 @@ def merge_kernel(
     HQ: tl.constexpr,
     HKV: tl.constexpr,
     D: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
     """Merge the splits of one row and head in ascending order; padding rows get 0."""
     GROUP: tl.constexpr = HQ // HKV
@@ -100,8 +101,9 @@ def prefill_kernel(
     HQ: tl.constexpr,
     HKV: tl.constexpr,
     D: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
-    """Attend from 64 (row, head) pairs of a prompt chunk to all keys up to their positions."""
+    """Attend from a tile of a prompt chunk's (row, head) pairs to all keys up to theirs."""
     GROUP: tl.constexpr = HQ // HKV
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)

@@ -1,6 +1,7 @@
 """Attention by splits at absolute positions: Triton source of the tree and row-run kernels.
 
-A program folds 64-key blocks of one split, in ascending order, into 64 query rows of one kv head.
+A program folds key blocks of one split, in ascending order, into a tile of query rows of one kv
+head.
 Older splits hold committed keys only, so their rows are any live rows. The split of the committed
 length and the next one run once a root-to-leaf path, for the rows that the path owns. Both run
 the same loop; only the row table and the source of the last blocks differ: blocks that reach
@@ -12,7 +13,6 @@ import triton.language as tl
 
 PAGE = tl.constexpr(64)
 PATH = tl.constexpr(16)
-ROWS = tl.constexpr(64)
 NARROW_END = tl.constexpr(4096)
 MIDDLE_END = tl.constexpr(16384)
 
@@ -57,26 +57,32 @@ def fold_blocks(
     staged_ptr,
     page_ptr,
     kv_head,
-    block,
-    shared_end,
-    block_end,
+    begin,
+    first_staged,
+    end,
     scale,
     HKV: tl.constexpr,
     D: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    """Fold blocks block..block_end: pages below shared_end, staged blocks from there on."""
+    """Fold positions begin..end: pages below first_staged, staged pages from there on."""
+    PER: tl.constexpr = PAGE // BLOCK
     acc = tl.zeros([ROWS, D], tl.float32)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    offset = tl.arange(0, PAGE)[:, None] * D + tl.arange(0, D)[None, :]
-    for index in tl.range(block, block_end):
-        page = tl.load(page_ptr + index).to(tl.int64)
+    offset = tl.arange(0, BLOCK)[:, None] * D + tl.arange(0, D)[None, :]
+    for index in tl.range(begin // BLOCK, (end + BLOCK - 1) // BLOCK):
+        place = index // PER
+        page = tl.load(page_ptr + place).to(tl.int64)
         source = kv_ptr + (page * (2 * HKV) + kv_head) * (PAGE * D)
-        staged = staged_ptr + ((index - shared_end) * (2 * HKV) + kv_head) * (PAGE * D)
-        source = tl.where(index < shared_end, source, staged)
+        staged = staged_ptr + ((place - first_staged) * (2 * HKV) + kv_head) * (PAGE * D)
+        source = tl.where(place < first_staged, source, staged) + (index - place * PER) * (
+            BLOCK * D
+        )
         k = tl.load(source + offset)
         v = tl.load(source + HKV * PAGE * D + offset)
-        seen = tl.arange(0, PAGE)[None, :] <= (row_position - index * PAGE)[:, None]
+        seen = tl.arange(0, BLOCK)[None, :] <= (row_position - index * BLOCK)[:, None]
         acc, top, total = fold(q, k, v, seen, acc, top, total, scale)
     return acc, top, total
 
@@ -168,6 +174,8 @@ def split_kernel(
     HQ: tl.constexpr,
     HKV: tl.constexpr,
     D: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Compute one (split, kv head, row tile) of one sequence; programs past its end leave."""
     GROUP: tl.constexpr = HQ // HKV
@@ -218,14 +226,12 @@ def split_kernel(
     place = ((batch * rows + node) * HQ + kv_head * GROUP + row % GROUP)[:, None] * D
     q = tl.load(q_ptr + place + tl.arange(0, D)[None, :], mask=live[:, None], other=0.0)
 
-    block_end = split_begin(split + 1) // PAGE
-    block_end = tl.where(
-        is_tail, tl.minimum(block_end, (length + run - 1) // PAGE + 1), block_end
-    )  # fmt: skip
+    end = split_begin(split + 1)
+    end = tl.where(is_tail, tl.minimum(end, length + run), end)
     staged = ((batch * MAX_PATHS + path) * 2).to(tl.int64) * (2 * HKV * PAGE * D)
     acc, top, total = fold_blocks(
         q, length + depth, kv_ptr, staged_ptr + staged, page_ptr + slot * MAX_PAGES, kv_head,
-        split_begin(split) // PAGE, length // PAGE, block_end, scale, HKV, D,
+        split_begin(split), length // PAGE, end, scale, HKV, D, ROWS, BLOCK,
     )  # fmt: skip
     cells = (batch * (SPLITS * TILES) + split * TILES + tile) * HKV + kv_head
     if is_tail:

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from services.contract.limits import MAX_PATH, MAX_ROWS, TABLE_WORDS
+from services.contract.limits import MAX_PATH, TABLE_WORDS
 from services.kernels.compile_case import CompileCase
 from services.kernels.state_words import ACTIVE_SET
 from services.kernels.tree_tables import ANCESTORS, DEPTHS, LIVE, SLOT, TableViews
