@@ -4,6 +4,7 @@ import os
 import random
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+from tests.oracle.models import random_tensors, stored_names, tiny_config, write_folder
 
 BASE_SEED = int(os.environ.get("LUMOTREE_TEST_SEED", "20260930"))
 
@@ -41,3 +44,11 @@ def rng(seed: int) -> Iterator[np.random.Generator]:
     random.seed(seed)
     torch.manual_seed(seed)
     yield np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random model: 4 layers, hidden 64, vocabulary 160."""
+    config = tiny_config()
+    folder = tmp_path_factory.mktemp("tiny")
+    return write_folder(folder, config, stored_names(random_tensors(config, seed=11)))

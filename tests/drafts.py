@@ -16,7 +16,7 @@ PATTERNS = ("root", "rejected", "chain", "full", "mixed", "mixed", "mixed")
 
 def plain_run(ring: Ring, prompt: list[int], count: int, **wishes: object) -> dict[int, bytes]:
     """Decode plainly in slot 0 and return the digest at every length."""
-    row = ring.start(0, prompt, **wishes)  # type: ignore[arg-type]
+    row = ring.start(0, prompt, **wishes)
     digests = {row.length: ring.digest(0)}
     while len(row.emitted) < count:
         ring.cycle(0)

@@ -82,7 +82,7 @@ def swap_parents(ring: Ring) -> None:
         build_tables(wrong, *where, ring.arenas.drafter["tree_tables"][part.slot].numpy())
         return message
 
-    ring.drafter.cycle = cycle  # type: ignore[method-assign]
+    ring.drafter.cycle = cycle
 
 
 def chain_ring(tiny: Path, seed: int) -> tuple[Ring, dict[int, bytes]]:

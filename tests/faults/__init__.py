@@ -1,0 +1,1 @@
+"""Planted state faults: each must be seen in its own cycle."""
