@@ -21,10 +21,15 @@ LATER = 5
 
 @dataclass
 class Seen:
-    """Signals after the planted cycle, and when the tokens alone would have told."""
+    """Signals after the planted cycle, and when the tokens alone would have told.
+
+    Args    same_root: the cycle left pending the very token that was its root, so that a stale
+            root is no fault.
+    """
 
     signals: set[str]
     tokens_after: int | None
+    same_root: bool
 
 
 def wide_spine(part: pb.stage_pb2.CycleSequence, ahead: list[int]) -> Tree:
@@ -60,9 +65,11 @@ class Case:
         ring.drafter.draft = self._broken_draft(fault)
         if fault:
             fault.plant(ring)
+        root = ring.rows[0].root
         ring.cycle(0)
         ring.committer.steps = dict(STEPS)
-        return Seen(self.signals(), self._tokens_after() if fault else None)
+        same_root = ring.rows[0].root == root
+        return Seen(self.signals(), self._tokens_after() if fault else None, same_root)
 
     def signals(self) -> set[str]:
         row, found = self.ring.rows[0], set()
@@ -105,25 +112,34 @@ class Case:
         return None
 
 
-def check(tiny: Path, fault: Fault, seed: int) -> Seen:
+def check(tiny: Path, fault: Fault, seed: int) -> bool:
     seen = Case(tiny, seed).run(fault)
     late = "never in 5 cycles" if seen.tokens_after is None else f"{seen.tokens_after} cycles later"
+    if fault.seen_by == ROOT and seen.same_root:
+        assert not seen.signals
+        return False
     print(f"{fault.name}: {sorted(seen.signals)} in its own cycle; tokens alone: {late}")
     assert fault.seen_by in seen.signals, f"{fault.name} was not seen"
-    return seen
+    return True
+
+
+def check_many(tiny: Path, fault: Fault, seed: int, count: int) -> None:
+    """Plant the fault in `count` cases; a case in which it is no fault does not count."""
+    found, index = 0, 0
+    while found < count:
+        found += check(tiny, fault, seed + index)
+        index += 1
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_seen_in_its_own_cycle(tiny: Path, seed: int, fault: Fault) -> None:
-    for index in range(4):
-        check(tiny, fault, seed + index)
+    check_many(tiny, fault, seed, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_seen_for_twenty_seeds(tiny: Path, seed: int, fault: Fault) -> None:
-    for index in range(20):
-        check(tiny, fault, seed + index)
+    check_many(tiny, fault, seed, 20)
 
 
 @pytest.mark.parametrize("needs", ["accept", "root"])
