@@ -1,69 +1,156 @@
 """The matrix product on the CPU: weights in panels of 64 outputs, 4 rows at a time.
 
-A panel is weight[64 n : 64 n + 64] transposed, [K, 64], and is read in steps of 64 rows that
-stay in the first cache. An output is the sum, over these steps in order, of one chain of fma,
-so a row's bits do not depend on the other rows, on their number, or on its place.
+A panel is weight[64 n : 64 n + 64] transposed and is read in steps of 64 rows that stay in the
+first cache. An output is the sum, over these steps in order, of one chain of fma, so a row's
+bits do not depend on the other rows, on their number, or on its place.
+With bfloat16 operands (prepare) a panel row holds the terms 2j and 2j + 1 side by side.
 """
 
+from threading import local
+
 import numpy as np
+import torch
 
 from services.kernels.jit.cpu import compiled
 from services.kernels.linear import reference
 from services.kernels.numeric.cpu import host_rows
-from services.kernels.vector.cpu import add_product, add_product_4
+from services.kernels.vector.cpu import (
+    HAS_PAIRS,
+    add_pairs,
+    add_pairs_4,
+    add_product,
+    add_product_4,
+    bits_of,
+)
 
 FIXED_ROWS = False
 _PANEL = 64
 _STEP = 64
+# Rows that share a panel while it and their sums stay in the caches.
+_BLOCK = 32
 _ZERO = np.float32(0.0)
+_HIGH = np.uint32(0xFFFF0000)
+_scratch = local()
 
 
 @compiled
-def _panel(x, stride, panel, out, out_stride, rows):
+def _panel(x, stride, panel, out, rows):
     depth = panel.shape[0]
     for k in range(0, depth, _STEP):
         count, weight = min(_STEP, depth - k), panel[k].ctypes.data
         for row in range(0, rows - 3, 4):
-            at, target = x + (row * stride + k) * 4, out + row * out_stride * 4
-            add_product_4(at, stride, weight, _PANEL, target, out_stride, count)
+            at, target = x + (row * stride + k) * 4, out + row * _PANEL * 4
+            add_product_4(at, stride, weight, _PANEL, target, _PANEL, count)
         for row in range(rows - rows % 4, rows):
-            at, target = x + (row * stride + k) * 4, out + row * out_stride * 4
-            add_product(at, stride, weight, _PANEL, target, out_stride, count)
+            at, target = x + (row * stride + k) * 4, out + row * _PANEL * 4
+            add_product(at, stride, weight, _PANEL, target, _PANEL, count)
 
 
 @compiled
-def _linear(x, stride, panels, out, out_stride, rows, width):
+def _panel_of_pairs(x, stride, panel, out, rows):
+    depth = panel.shape[0]
+    for k in range(0, depth, _STEP):
+        count, weight = min(_STEP, depth - k), panel[k].ctypes.data
+        for row in range(0, rows - 3, 4):
+            at, target = x + (row * stride + k) * 4, out + row * _PANEL * 4
+            add_pairs_4(at, stride, weight, target, _PANEL, count)
+        for row in range(rows - rows % 4, rows):
+            at, target = x + (row * stride + k) * 4, out + row * _PANEL * 4
+            add_pairs(at, stride, weight, target, _PANEL, count)
+
+
+@compiled
+def _narrow(x, stride, words):
+    """Round rows to bfloat16, to nearest even, two a word."""
+    for row in range(words.shape[0]):
+        for i in range(words.shape[1]):
+            first, second = x[row * stride + 2 * i], x[row * stride + 2 * i + 1]
+            words[row, i] = (_rounded(first) >> np.uint32(16)) | (_rounded(second) & _HIGH)
+
+
+@compiled
+def _rounded(x):
+    bits = np.uint32(bits_of(x))
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return rounded if x == x else np.uint32(0x7FC00000)
+
+
+@compiled
+def _copy(part, rows, out, stride, first, width):
     for row in range(rows):
-        out[row * out_stride : row * out_stride + width] = _ZERO
-    whole = width // _PANEL
-    address, result = x.ctypes.data, out.ctypes.data
-    for index in range(whole):
-        _panel(address, stride, panels[index], result + index * _PANEL * 4, out_stride, rows)
-    if width % _PANEL:
-        last = np.zeros((rows, _PANEL), np.float32)
-        _panel(address, stride, panels[whole], last.ctypes.data, _PANEL, rows)
-        for row in range(rows):
-            for i in range(width % _PANEL):
-                out[row * out_stride + whole * _PANEL + i] = last[row, i]
+        for i in range(width):
+            out[row * stride + first + i] = part[row, i]
 
 
-def _panels(weight):
-    """Return the weight [N, K] as panels [ceil(N / 64), K, 64], kept on the tensor object."""
-    try:
-        return weight.host_panels
-    except AttributeError:
-        rows, depth = weight.shape
-        count = -(-rows // _PANEL)
-        padded = np.zeros((count * _PANEL, depth), np.float32)
-        padded[:rows] = weight.detach().numpy()
-        turned = padded.reshape(count, _PANEL, depth).transpose(0, 2, 1)
-        weight.host_panels = np.ascontiguousarray(turned)
-        return weight.host_panels
+@compiled
+def _wide_product(x, stride, panels, out, out_stride, rows, width):
+    part = np.empty((_BLOCK, _PANEL), np.float32)
+    for index in range(panels.shape[0]):
+        kept = min(_PANEL, width - index * _PANEL)
+        for first in range(0, rows, _BLOCK):
+            block, source = min(_BLOCK, rows - first), x.ctypes.data + first * stride * 4
+            part[:block] = _ZERO
+            _panel(source, stride, panels[index], part.ctypes.data, block)
+            _copy(part, block, out, out_stride, first * out_stride + index * _PANEL, kept)
+
+
+@compiled
+def _narrow_product(words, panels, out, out_stride, rows, width):
+    part = np.empty((_BLOCK, _PANEL), np.float32)
+    for index in range(panels.shape[0]):
+        kept = min(_PANEL, width - index * _PANEL)
+        for first in range(0, rows, _BLOCK):
+            block, source = min(_BLOCK, rows - first), words[first].ctypes.data
+            part[:block] = _ZERO
+            _panel_of_pairs(source, words.shape[1], panels[index], part.ctypes.data, block)
+            _copy(part, block, out, out_stride, first * out_stride + index * _PANEL, kept)
+
+
+def prepare(weight, narrow):
+    """Do what linear.prepare says."""
+    rows, depth = weight.shape
+    count, pairs = -(-rows // _PANEL), -(-depth // 2)
+    padded = torch.zeros(count * _PANEL, 2 * pairs if narrow else depth)
+    padded[:rows, :depth] = weight.detach()
+    if narrow and HAS_PAIRS:
+        words = padded.to(torch.bfloat16).view(torch.int32)
+        turned = words.view(count, _PANEL, pairs).transpose(1, 2).contiguous()
+    else:
+        kept = padded.to(torch.bfloat16).float() if narrow else padded
+        turned = kept.view(count, _PANEL, -1).transpose(1, 2).contiguous()
+    weight.host_panels = turned.numpy(), narrow
+    return weight.host_panels
+
+
+def _rows_of_pairs(x):
+    """Return the rows of x as words of two bfloat16 in this thread's scratch."""
+    rows, depth = x.shape
+    kept = _scratch.__dict__
+    if (rows, depth) not in kept:
+        kept[rows, depth] = np.zeros((rows, -(-depth // 2)), np.uint32)
+    words = kept[rows, depth]
+    if depth % 2:
+        x = torch.nn.functional.pad(x, (0, 1))
+    _narrow(*host_rows(x), words)
+    return words
 
 
 def linear(x, weight, out):
     """Do what linear.linear says, for any number of rows."""
-    _linear(*host_rows(x), _panels(weight), *host_rows(out), out.shape[0], out.shape[1])
+    try:
+        panels, narrow = weight.host_panels
+    except AttributeError:
+        panels, narrow = prepare(weight, False)
+    target = *host_rows(out), *out.shape
+    if not narrow:
+        _wide_product(*host_rows(x), panels, *target)
+    elif HAS_PAIRS:
+        _narrow_product(_rows_of_pairs(x), panels, *target)
+    else:
+        rounded = x.to(torch.bfloat16).float()
+        if x.shape[1] % 2:
+            rounded = torch.nn.functional.pad(rounded, (0, 1))
+        _wide_product(*host_rows(rounded), panels, *target)
 
 
 def row_invariance_check(weight, rows):

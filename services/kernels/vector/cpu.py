@@ -6,6 +6,7 @@ Operands are addresses of contiguous fp32 memory.
 """
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features, initialize_native_asmparser
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -13,7 +14,12 @@ from numba.extending import intrinsic
 LANES = 16
 _FLOAT = ir.FloatType()
 _VECTOR = ir.VectorType(_FLOAT, LANES)
+_WORDS = ir.VectorType(ir.IntType(32), LANES)
 _ADDRESS = ir.IntType(64)
+
+HAS_PAIRS = get_host_cpu_features().get("avx512bf16", False)
+if HAS_PAIRS:
+    initialize_native_asmparser()
 
 
 class _Emit:
@@ -203,26 +209,62 @@ def decay_and_add(typingctx, source, target, k, u, g, dk, dv):
     return types.void(kind, kind, kind, kind, types.float32, kind, kind), codegen
 
 
+def _accumulate_blocks(emit, c, c_stride, count, rows, load, multiply):
+    """Emit c[r, 0:64] += sum over `count` terms: `load` a term's columns, `multiply` a row's."""
+    builder, blocks = emit.builder, [(r, v) for r in range(rows) for v in range(4)]
+    sums = dict(zip(blocks, emit.cells(len(blocks)), strict=True))
+    with cgutils.for_range(builder, count) as loop:
+        columns = [load(loop.index, v * LANES) for v in range(4)]
+        for r in range(rows):
+            multiply(loop.index, r, columns, [sums[r, v] for v in range(4)])
+    for r, v in blocks:
+        place = emit.plus(emit.times(c_stride, r), v * LANES)
+        total = builder.fadd(emit.load(c, place), builder.load(sums[r, v]))
+        emit.store(total, c, place)
+
+
 def _add_product(rows):
     def typed(typingctx, a, a_stride, b, b_stride, c, c_stride, count):
         def codegen(context, builder, signature, args):
             a, a_stride, b, b_stride, c, c_stride, count = args
             emit = _Emit(builder)
-            blocks = [(r, v) for r in range(rows) for v in range(4)]
-            sums = dict(zip(blocks, emit.cells(len(blocks)), strict=True))
-            with cgutils.for_range(builder, count) as loop:
-                row = emit.times(loop.index, b_stride)
-                columns = [emit.load(b, emit.plus(row, v * LANES)) for v in range(4)]
-                for r in range(rows):
-                    factor = emit.splat(a, emit.plus(emit.times(a_stride, r), loop.index))
-                    for v in range(4):
-                        emit.accumulate(sums[r, v], factor, columns[v])
-            for r, v in blocks:
-                place = emit.plus(emit.times(c_stride, r), v * LANES)
-                total = builder.fadd(emit.load(c, place), builder.load(sums[r, v]))
-                emit.store(total, c, place)
+
+            def load(term, lane):
+                return emit.load(b, emit.plus(emit.times(term, b_stride), lane))
+
+            def multiply(term, row, columns, cells):
+                factor = emit.splat(a, emit.plus(emit.times(a_stride, row), term))
+                for cell, column in zip(cells, columns, strict=True):
+                    emit.accumulate(cell, factor, column)
+
+            _accumulate_blocks(emit, c, c_stride, count, rows, load, multiply)
 
         return types.void(*[types.int64] * 7), codegen
+
+    return typed
+
+
+def _add_pairs(rows):
+    def typed(typingctx, a, a_stride, b, c, c_stride, count):
+        def codegen(context, builder, signature, args):
+            a, a_stride, b, c, c_stride, count = args
+            emit = _Emit(builder)
+            product = ir.FunctionType(_VECTOR, [_VECTOR, _WORDS, _WORDS])
+            add = ir.InlineAsm(product, "vdpbf16ps $3, $2, $0", "=v,0,v,v", side_effect=False)
+
+            def load(term, lane):
+                return emit.load(b, emit.plus(emit.times(term, 4 * LANES), lane))
+
+            def multiply(term, row, columns, cells):
+                words = emit.splat(a, emit.plus(emit.times(a_stride, row), term))
+                factor = builder.bitcast(words, _WORDS)
+                for cell, column in zip(cells, columns, strict=True):
+                    operands = [builder.load(cell), factor, builder.bitcast(column, _WORDS)]
+                    builder.store(builder.call(add, operands), cell)
+
+            _accumulate_blocks(emit, c, c_stride, count, rows, load, multiply)
+
+        return types.void(*[types.int64] * 6), codegen
 
     return typed
 
@@ -231,3 +273,8 @@ def _add_product(rows):
 # a term, j in order; then one addition. Strides in elements.
 add_product = intrinsic(_add_product(1))
 add_product_4 = intrinsic(_add_product(4))
+
+# The same over pairs of bfloat16: a [rows, count] and b [count, 64] hold two terms a 32-bit word;
+# a term is one vdpbf16ps instruction (HAS_PAIRS says whether the machine has it).
+add_pairs = intrinsic(_add_pairs(1))
+add_pairs_4 = intrinsic(_add_pairs(4))

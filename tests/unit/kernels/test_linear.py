@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from services.kernels import linear
-from services.kernels.linear import reference
+from services.kernels.linear import cpu, reference
 from services.kernels.norm.cases import normal
 
 
@@ -17,8 +17,21 @@ def test_product_matches_float64(shape: tuple[int, int], seed: int) -> None:
     torch.testing.assert_close(out.double(), exact, rtol=0, atol=1e-5 * shape[1] ** 0.5)
 
 
-def test_rows_keep_their_bits_at_any_row_count_and_stride(seed: int) -> None:
+@pytest.mark.parametrize("shape", [(1036, 256), (70, 64), (10, 33)], ids=str)
+def test_narrow_product_is_that_of_rounded_operands(shape: tuple[int, int], seed: int) -> None:
+    x, weight = normal(32, shape[1], seed=seed), normal(*shape, seed=seed + 1)
+    out = torch.full((32, shape[0]), torch.nan)
+    linear.prepare(weight, narrow=True)
+    linear.linear(x, weight, out)
+    exact = x.bfloat16().double() @ weight.bfloat16().double().t()
+    torch.testing.assert_close(out.double(), exact, rtol=0, atol=1e-5 * shape[1] ** 0.5)
+    assert not torch.allclose(out.double(), x.double() @ weight.double().t(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["float32", "bfloat16"])
+def test_rows_keep_their_bits_at_any_row_count_and_stride(narrow: bool, seed: int) -> None:
     x, weight = normal(32, 640, seed=seed), normal(200, 640, seed=seed + 1)
+    linear.prepare(weight, narrow)
     expected = torch.full((32, 200), torch.nan)
     linear.linear(x, weight, expected)
     for rows in (1, 2, 3, 5, 16, 28, 64, 256):
@@ -33,8 +46,23 @@ def test_rows_keep_their_bits_at_any_row_count_and_stride(seed: int) -> None:
 
 @pytest.mark.parametrize("rows", [32, 64, 96, 128])
 def test_self_test_passes(rows: int, seed: int) -> None:
-    assert linear.row_invariance_check(normal(200, 256, seed=seed), rows)
+    weight = normal(200, 256, seed=seed)
+    assert linear.row_invariance_check(weight, rows)
+    linear.prepare(weight, narrow=True)
+    assert linear.row_invariance_check(weight, rows)
     assert not linear.needs_fixed_rows("cpu")
+
+
+def test_without_pair_products_the_narrow_result_is_as_close(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(cpu, "HAS_PAIRS", False)
+    x, weight = normal(5, 33, seed=seed), normal(70, 33, seed=seed + 1)
+    out = torch.full((5, 70), torch.nan)
+    linear.prepare(weight, narrow=True)
+    linear.linear(x, weight, out)
+    exact = x.bfloat16().double() @ weight.bfloat16().double().t()
+    torch.testing.assert_close(out.double(), exact, rtol=0, atol=1e-4)
 
 
 def test_self_test_fails_on_a_product_whose_rows_see_each_other(seed: int) -> None:
