@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import entry_points
 
 import typer
 
@@ -22,6 +23,9 @@ app = typer.Typer(
 )
 for command in (generate, chat, serve, verify, inspect):
     app.command()(command)
+
+for extra in entry_points(group="lumotree.commands"):
+    app.command(extra.name)(extra.load())
 
 
 def main() -> None:

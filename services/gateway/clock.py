@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from services.runtime.log import get_logger
-
 from services.contract.errors import ContractError, InternalError, UnavailableError
 from services.gateway.requests import GenerationRequest
 from services.gateway.scheduler import Scheduler
+from services.runtime.log import get_logger
 
 _LOG = get_logger("gateway.clock")
 _IDLE_SECONDS = 0.5

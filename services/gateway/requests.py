@@ -64,7 +64,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a sequence."""
+    """The end of a sequence; spans_ms: time of its cycles by stage, and of whole rounds."""
 
     reason: FinishReason
     matched_stop: str | int | None
@@ -73,6 +73,7 @@ class Finished:
     prompt_tokens: int
     timing: Timing
     speculation: SpecSummary
+    spans_ms: dict[str, float]
     error: ContractError | None = None
 
 

@@ -207,17 +207,23 @@ class Scheduler:
         ready = [sequence for sequence in self._running if sequence.is_prefilled]
         for start in range(0, len(ready), MAX_SLAB):
             slab = ready[start : start + MAX_SLAB]
+            begun = self._clock()
             reply = self._send(messages.cycle(slab), slab)
             if reply is not None:
-                self._take(slab, reply.result)
+                spans = {span.stage: span.step_us for span in reply.spans}
+                spans["round"] = round((self._clock() - begun) * 1e6)
+                self._take(slab, reply.result, spans)
 
-    def _take(self, slab: list[Sequence], result: pb.stage_pb2.Result) -> None:
+    def _take(
+        self, slab: list[Sequence], result: pb.stage_pb2.Result, spans: dict[str, int]
+    ) -> None:
         now = self._clock()
         for sequence, part in zip(slab, result.sequences, strict=True):
             path, tree, logprobs = messages.read_result(
                 part, self._group.vocab_size, self._group.epoch
             )
             digest = part.path.digest if part.path.HasField("digest") else None
+            sequence.spans.update(spans)
             finished = sequence.take(path, tree, logprobs, digest, now)
             if finished is not None:
                 self._end(sequence, finished)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from services.contract.path import AcceptedPath, CutReason, EmittedLogprobs
@@ -69,6 +70,7 @@ class Sequence:
     emitted: list[int] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     spec: SpecCounter = field(default_factory=SpecCounter)
+    spans: Counter[str] = field(default_factory=Counter)
     cancelled: bool = False
     prefill_sent: bool = False
     _detokenizer: Detokenizer = field(init=False)
@@ -146,6 +148,7 @@ class Sequence:
             prompt_tokens=len(self.request.prompt_ids),
             timing=self.clock.timing(now),
             speculation=self.spec.summary(),
+            spans_ms={name: us / 1e3 for name, us in sorted(self.spans.items())},
         )
 
     def _advance(self, path: AcceptedPath) -> None:

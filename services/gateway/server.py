@@ -10,7 +10,6 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from services.runtime.log import get_logger
 
 from services.contract import pb
 from services.contract.errors import InvalidField
@@ -22,6 +21,7 @@ from services.gateway.health import SERVICE, HealthMonitor
 from services.gateway.info import ServerFacts
 from services.gateway.servicer import GenerationServicer
 from services.gateway.tls import TlsFiles, server_credentials
+from services.runtime.log import get_logger
 
 _LOG = get_logger("gateway.server")
 MAX_CONCURRENT_CALLS = 512

@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
-from services.runtime.log import get_logger
 
 from services.contract.errors import ContractError, ExhaustedError, InternalError, TooLargeError
+from services.runtime.log import get_logger
 
 DOMAIN = "lumotree"
 _DETAILS_KEY = "grpc-status-details-bin"
