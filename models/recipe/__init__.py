@@ -1,0 +1,1 @@
+"""How the embedded checkpoint was made: corpus, tokenizer, trainer."""

@@ -1,0 +1,1 @@
+"""From package wheels to token shards: sources, transcripts, tokenizer, held-out text."""
