@@ -25,15 +25,16 @@ from services.kernels.tree_tables import (
 )
 
 LOG2_E = 1.4426950408889634
-MERGE_CHUNK = 16
+MERGE_CHUNK = 64
 # (architecture, head dim): rows of a tile, keys of a block, launch of the split kernel.
 TILES = {
-    (90, 256): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 2}),
-    (90, 64): ({"ROWS": 64, "BLOCK": 32}, {"num_warps": 4, "num_stages": 3}),
+    (90, 256): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 3}),
+    (90, 64): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 3}),
     (121, 256): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 8, "num_stages": 1}),
     (121, 64): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 2}),
 }
 SMALL = {"num_warps": 4, "num_stages": 1}
+MERGE = {"num_warps": 8, "num_stages": 1}
 TABLES = {
     "DEPTHS": DEPTHS,
     "PATHS": LEAF_PATHS,
@@ -139,7 +140,7 @@ def _run_splits(
     live, lengths, _, tables = words
     merge_kernel[rows, heads, batch](
         parts.acc, parts.top, parts.sums, live, lengths, tables, out, scale, CHUNK=MERGE_CHUNK,
-        **_used(merge_kernel, constants), **SMALL, enable_fp_fusion=False,
+        **_used(merge_kernel, constants), **MERGE, enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def compile_cases(arch: int) -> list[CompileCase]:
             found += [
                 _case("stage", stage_kernel, constants | extra, name, SMALL),
                 _case("split", split_kernel, constants | extra, name, launch),
-                _case("merge", merge_kernel, constants | extra, name, SMALL),
+                _case("merge", merge_kernel, constants | extra, name, MERGE),
             ]
         found.append(_case("prefill", prefill_kernel, constants, f"D={shape[2]}", launch, False))
     return found

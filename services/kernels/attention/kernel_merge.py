@@ -123,9 +123,10 @@ def prefill_kernel(
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     offset = tl.arange(0, PAGE)[:, None] * D + column
+    page = tl.load(pages).to(tl.int64)
     for block in tl.range(0, block_end):
-        page = tl.load(pages + block).to(tl.int64)
         source = kv_ptr + (page * (2 * HKV) + kv_head) * (PAGE * D)
+        page = tl.load(pages + tl.minimum(block + 1, block_end - 1)).to(tl.int64)
         position = block * PAGE + tl.arange(0, PAGE)
         held = (position < start + count)[:, None]
         k = tl.load(source + offset, mask=held, other=0.0)

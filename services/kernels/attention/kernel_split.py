@@ -66,17 +66,22 @@ def fold_blocks(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Fold positions begin..end: pages below first_staged, staged pages from there on."""
+    """Fold positions begin..end: pages below first_staged, staged pages from there on.
+
+    The page of a block is loaded one block early, so that its keys can be prefetched.
+    """
     PER: tl.constexpr = PAGE // BLOCK
     acc = tl.zeros([ROWS, D], tl.float32)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     offset = tl.arange(0, BLOCK)[:, None] * D + tl.arange(0, D)[None, :]
+    last = (end - 1) // PAGE
+    page = tl.load(page_ptr + begin // PAGE).to(tl.int64)
     for index in tl.range(begin // BLOCK, (end + BLOCK - 1) // BLOCK):
         place = index // PER
-        page = tl.load(page_ptr + place).to(tl.int64)
         source = kv_ptr + (page * (2 * HKV) + kv_head) * (PAGE * D)
         staged = staged_ptr + ((place - first_staged) * (2 * HKV) + kv_head) * (PAGE * D)
+        page = tl.load(page_ptr + tl.minimum((index + 1) // PER, last)).to(tl.int64)
         source = tl.where(place < first_staged, source, staged) + (index - place * PER) * (
             BLOCK * D
         )
