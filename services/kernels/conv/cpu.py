@@ -6,7 +6,7 @@ import numpy as np
 
 from services.contract.limits import MAX_PATH
 from services.kernels.jit.cpu import compiled
-from services.kernels.numeric.cpu import host, host_rows, silu32
+from services.kernels.numeric.cpu import derived, host, host_rows, silu32
 from services.kernels.state_words import ACTIVE_SET
 from services.kernels.tree_tables import ANCESTORS, DEPTHS, LIVE, SLOT
 
@@ -84,12 +84,12 @@ def _chain(raw, stride, conv, words, layer, slots, counts, taps, out, before):
         out[first + count : first + length] = np.float32(0.0)
 
 
+def _turned(weight):
+    return np.ascontiguousarray(weight.detach().numpy().T)
+
+
 def _taps_of(weight):
-    try:
-        return weight.host_taps
-    except AttributeError:
-        weight.host_taps = np.ascontiguousarray(weight.detach().numpy().T)
-        return weight.host_taps
+    return derived(weight, "host_taps", _turned)
 
 
 def conv_tree(raw, ab, conv, words, layer, tables, weight, raw_ring, mixed_ring, ab_ring):

@@ -11,7 +11,7 @@ import numpy as np
 from services.contract.limits import MAX_ROWS
 from services.kernels.delta.cpu import load_tile, prepare, step, store_tile
 from services.kernels.jit.cpu import compiled
-from services.kernels.numeric.cpu import host, host_rows
+from services.kernels.numeric.cpu import derived, host, host_rows
 from services.kernels.state_words import (
     ACTIVE_SET,
     CYCLE,
@@ -156,9 +156,9 @@ def _replay(rings, params, recurrent, words, path, slots, buffers):
 
 def _buffers(rows, channels, heads, dv, dk):
     """Return scratch of this thread: keys, gates, tiles, and the work vectors of a step."""
-    kept, num_keys = _scratch.__dict__, (channels - heads * dv) // (2 * dk)
+    lent, num_keys = _scratch.__dict__, (channels - heads * dv) // (2 * dk)
     shape = (rows, num_keys, heads, dv, dk)
-    if shape not in kept:
+    if shape not in lent:
         wide_k, wide_v = -dk % 16 + dk, -dv % 32 + dv
         sizes = (
             (rows, num_keys, 2, wide_k),
@@ -166,17 +166,17 @@ def _buffers(rows, channels, heads, dv, dk):
             (MAX_ROWS, wide_k, wide_v),
             (2, wide_v),
         )
-        kept[shape] = tuple(np.zeros(size, np.float32) for size in sizes)
-    return kept[shape]
+        lent[shape] = tuple(np.zeros(size, np.float32) for size in sizes)
+    return lent[shape]
+
+
+def _rates(a_log):
+    return -np.exp(a_log.detach().numpy().astype(np.float64)).astype(np.float32)
 
 
 def _params(a_log, dt_bias):
     """Return (-exp(a_log), dt_bias) on the host."""
-    try:
-        return a_log.host_rates, host(dt_bias)
-    except AttributeError:
-        a_log.host_rates = -np.exp(a_log.detach().numpy().astype(np.float64)).astype(np.float32)
-        return a_log.host_rates, host(dt_bias)
+    return derived(a_log, "host_rates", _rates), host(dt_bias)
 
 
 def scan(

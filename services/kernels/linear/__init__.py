@@ -22,8 +22,8 @@ def prepare(weight: torch.Tensor, narrow: bool) -> None:
     Args    narrow: round both operands of every later product to bfloat16 (sums stay fp32),
             which doubles the speed where the CPU has bfloat16 dot products. Without this call
             a CPU weight is laid out in fp32 when it is first used.
-    Numbers exact for weights that were stored in bfloat16; the layout stays with this tensor
-            object and does not see later writes to it.
+    Numbers exact for weights that were stored in bfloat16. The layout stays with this tensor
+            object; a later write to it makes a new one.
     """
     prepare_on_device = getattr(backend("linear", weight.device.type), "prepare", None)
     if prepare_on_device is not None:

@@ -13,7 +13,7 @@ import torch
 
 from services.kernels.jit.cpu import compiled
 from services.kernels.linear import reference
-from services.kernels.numeric.cpu import host_rows
+from services.kernels.numeric.cpu import derived, host_rows
 from services.kernels.vector.cpu import (
     HAS_PAIRS,
     add_pairs,
@@ -108,6 +108,13 @@ def _narrow_product(words, panels, out, out_stride, rows, width):
 
 def prepare(weight, narrow):
     """Do what linear.prepare says."""
+    weight.is_narrow, weight.host_panels = narrow, None
+    derived(weight, "host_panels", _panels)
+
+
+def _panels(weight):
+    """Return (panels, whether they are for bfloat16 operands)."""
+    narrow = getattr(weight, "is_narrow", False)
     rows, depth = weight.shape
     count, pairs = -(-rows // _PANEL), -(-depth // 2)
     padded = torch.zeros(count * _PANEL, 2 * pairs if narrow else depth)
@@ -116,19 +123,18 @@ def prepare(weight, narrow):
         words = padded.to(torch.bfloat16).view(torch.int32)
         turned = words.view(count, _PANEL, pairs).transpose(1, 2).contiguous()
     else:
-        kept = padded.to(torch.bfloat16).float() if narrow else padded
-        turned = kept.view(count, _PANEL, -1).transpose(1, 2).contiguous()
-    weight.host_panels = turned.numpy(), narrow
-    return weight.host_panels
+        exact = padded.to(torch.bfloat16).float() if narrow else padded
+        turned = exact.view(count, _PANEL, -1).transpose(1, 2).contiguous()
+    return turned.numpy(), narrow
 
 
 def _rows_of_pairs(x):
     """Return the rows of x as words of two bfloat16 in this thread's scratch."""
     rows, depth = x.shape
-    kept = _scratch.__dict__
-    if (rows, depth) not in kept:
-        kept[rows, depth] = np.zeros((rows, -(-depth // 2)), np.uint32)
-    words = kept[rows, depth]
+    lent = _scratch.__dict__
+    if (rows, depth) not in lent:
+        lent[rows, depth] = np.zeros((rows, -(-depth // 2)), np.uint32)
+    words = lent[rows, depth]
     if depth % 2:
         x = torch.nn.functional.pad(x, (0, 1))
     _narrow(*host_rows(x), words)
@@ -137,10 +143,7 @@ def _rows_of_pairs(x):
 
 def linear(x, weight, out):
     """Do what linear.linear says, for any number of rows."""
-    try:
-        panels, narrow = weight.host_panels
-    except AttributeError:
-        panels, narrow = prepare(weight, False)
+    panels, narrow = derived(weight, "host_panels", _panels)
     target = *host_rows(out), *out.shape
     if not narrow:
         _wide_product(*host_rows(x), panels, *target)

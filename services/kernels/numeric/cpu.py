@@ -95,3 +95,13 @@ def host_rows(tensor):
         flat = tensor.detach().as_strided(((rows - 1) * stride + columns,), (1,)).numpy()
         tensor.host_rows = (flat, stride)
         return tensor.host_rows
+
+
+def derived(tensor, name, make):
+    """Return make(tensor), kept on the tensor object until the tensor is written to."""
+    version = -1 if tensor.is_inference() else tensor._version
+    found = getattr(tensor, name, None)
+    if found is None or found[0] != version:
+        found = version, make(tensor)
+        setattr(tensor, name, found)
+    return found[1]

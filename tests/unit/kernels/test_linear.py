@@ -71,3 +71,12 @@ def test_self_test_fails_on_a_product_whose_rows_see_each_other(seed: int) -> No
         out += x.nan_to_num().sum() * 1e-6
 
     assert not reference.row_invariance_check(normal(64, 64, seed=seed), 64, leaking)
+
+
+def test_a_weight_that_was_written_to_is_laid_out_again(seed: int) -> None:
+    x, weight = normal(4, 64, seed=seed), normal(70, 64, seed=seed + 1)
+    first, second = torch.empty(4, 70), torch.empty(4, 70)
+    linear.linear(x, weight, first)
+    weight.mul_(2)
+    linear.linear(x, weight, second)
+    assert torch.equal(second, 2 * first)
