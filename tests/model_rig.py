@@ -15,7 +15,7 @@ from services.model.forward import TargetForward
 from services.model.mtp import MtpHead
 from services.model.state import TargetState
 from services.model.weights import load_mtp, load_target
-from services.runtime.buffers import make_arenas
+from services.runtime.buffers import make_arenas, model_dtype
 
 GRID = 64
 
@@ -30,9 +30,13 @@ def tree_of(parents: list[int], token_ids: list[int]) -> Tree:
 class ModelRig:
     """Hold one loaded model and its arenas, with whole pages given to every slot."""
 
-    def __init__(self, folder: Path | str, slots: int = 2, context: int = 512) -> None:
+    def __init__(
+        self, folder: Path | str, slots: int = 2, context: int = 512, device: str = "cpu"
+    ) -> None:
+        self.device = device
         self.engine = EngineConfig(
             model=str(folder),
+            device=device,
             max_sequences=slots,
             context_length=context,
             prefill_grid=GRID,
@@ -40,14 +44,15 @@ class ModelRig:
         )
         checkpoint = Checkpoint.open(Path(folder))
         self.config = checkpoint.config
-        self.weights = load_target(checkpoint, torch.float32)
+        dtype = model_dtype(self.engine)
+        self.weights = load_target(checkpoint, dtype, device)
         self.arenas = make_arenas(self.config, self.engine)
         self.state = TargetState.of(self.arenas.verifier)
         self.path = self.arenas.verifier["path"]
         pages = self.engine.pages_per_sequence
         self.state.page_table.copy_(torch.arange(slots * pages).view(slots, pages))
         self.forward = TargetForward(self.config, self.weights, self.state)
-        mtp = load_mtp(checkpoint, torch.float32)
+        mtp = load_mtp(checkpoint, dtype, device)
         if mtp is not None:
             shared = self.weights.embedding, self.weights.head
             pages = self.arenas.drafter["mtp_kv"][0], self.state.page_table
@@ -64,9 +69,7 @@ class ModelRig:
         hidden = []
         for start in range(0, len(token_ids), GRID):
             part = token_ids[start : start + GRID]
-            ids = torch.nn.functional.pad(
-                torch.tensor(part, dtype=torch.int32), (0, GRID - len(part))
-            )
+            ids = self._words(part + [0] * (GRID - len(part)))
             self.forward.prefill(ids, slot, start, len(part))
             hidden.append(self.state.prefill_hidden[: len(part)].clone())
         self.state.words[slot, LENGTH] = len(token_ids)
@@ -85,24 +88,28 @@ class ModelRig:
     ) -> torch.Tensor:
         """Run MTP pass 1 over up to 16 rows from position `start`; return logits [1, V]."""
         ids, rows = self._padded(token_ids, hidden, MAX_PATH)
-        run = [torch.tensor([x], dtype=torch.int32) for x in (slot, start, len(token_ids))]
-        logits = torch.full((1, self.config.vocab_size), torch.nan)
+        run = [self._words([x]) for x in (slot, start, len(token_ids))]
+        logits = self._logits(1)
         self.mtp.first_pass(ids, rows, *run, logits)
         return logits
 
     def mtp_chained(self, token: int, logits: torch.Tensor) -> None:
         """Run one chained MTP pass of the sequence of the last first pass."""
-        word, active = (torch.tensor([x], dtype=torch.int32) for x in (token, 1))
-        self.mtp.chained_pass(word, active, logits)
+        self.mtp.chained_pass(self._words([token]), self._words([1]), logits)
 
     def _padded(
         self, token_ids: list[int], hidden: torch.Tensor, count: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        ids = torch.zeros(count, dtype=torch.int32)
-        ids[: len(token_ids)] = torch.tensor(token_ids, dtype=torch.int32)
-        rows = torch.full((count, self.config.hidden_size), torch.nan)
+        ids = self._words(token_ids + [0] * (count - len(token_ids)))
+        rows = hidden.new_full((count, self.config.hidden_size), torch.nan)
         rows[: len(token_ids)] = hidden[: len(token_ids)]
         return ids, rows
+
+    def _words(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=self.device)
+
+    def _logits(self, rows: int) -> torch.Tensor:
+        return torch.full((rows, self.config.vocab_size), torch.nan, device=self.device)
 
     def length(self, slot: int = 0) -> int:
         """Return the materialised tokens of a slot."""
@@ -110,20 +117,24 @@ class ModelRig:
 
     def decode(self, trees: dict[int, Tree], cycle: int = 0, width: int = 32) -> torch.Tensor:
         """Run the trees of some slots as one slab; return logits [B, width, V]."""
+        logits = self._logits(len(trees) * width)
+        self.forward.decode(self.tables(trees, cycle), logits, width)
+        return logits.view(len(trees), width, -1)
+
+    def tables(self, trees: dict[int, Tree], cycle: int = 0) -> TableViews:
+        """Return the tables of some slots' trees, on the device."""
         block = torch.zeros((len(trees), TABLE_WORDS), dtype=torch.int32)
         for row, (slot, tree) in zip(block, trees.items(), strict=True):
             build_tables(tree, self.length(slot), slot, cycle, row.numpy())
-        logits = torch.full((len(trees) * width, self.config.vocab_size), torch.nan)
-        self.forward.decode(TableViews(block), logits, width)
-        return logits.view(len(trees), width, -1)
+        return TableViews(block.to(self.device))
 
     def commit(self, nodes: list[int], slot: int = 0) -> None:
         """Publish a root-to-node path of the slot's last tree."""
         self.path[slot].zero_()
         self.path[slot, :2] = self.state.words[slot, :2]
         self.path[slot, PATH_NUM_NODES] = len(nodes)
-        self.path[slot, PATH_NODES : PATH_NODES + len(nodes)] = torch.tensor(nodes)
-        s, slots = self.state, torch.tensor([slot], dtype=torch.int32)
+        self.path[slot, PATH_NODES : PATH_NODES + len(nodes)] = self._words(nodes)
+        s, slots = self.state, self._words([slot])
         gates = self.weights.a_log, self.weights.dt_bias
         replayed = s.recurrent, s.words, self.path, slots
         gdn.replay(s.mixed_ring, s.ab_ring, *gates, *replayed)
