@@ -74,7 +74,9 @@ class DrafterRig:
 
     def __init__(self, head: FakeHead | None = None, allow_probes: bool = True) -> None:
         self.head = head
-        self.hidden_ring = torch.arange(SLOTS * 2 * 32.0).view(SLOTS, 2, 32, 1).repeat(1, 1, 1, WIDTH)
+        self.hidden_ring = (
+            torch.arange(SLOTS * 2 * 32.0).view(SLOTS, 2, 32, 1).repeat(1, 1, 1, WIDTH)
+        )
         specs = [
             BufferSpec("hidden_ring", (SLOTS, 2, 32, WIDTH), torch.float32),
             BufferSpec("prefill_hidden", (GRID, WIDTH), torch.float32),

@@ -1,4 +1,4 @@
-"""The stage drafts from what was accepted, refuses what is out of order, and changes nothing then."""
+"""The stage drafts from what was accepted, and a refused message changes nothing."""
 
 import json
 from collections.abc import Sequence
