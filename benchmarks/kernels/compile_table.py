@@ -80,6 +80,7 @@ def compile_case(case: CompileCase, arch: int) -> dict[str, Any]:
         "num_warps": case.num_warps,
         "num_stages": case.num_stages,
         "enable_fp_fusion": False,
+        "maxnreg": case.max_registers or None,
     }
     built = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     return {

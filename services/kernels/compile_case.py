@@ -13,6 +13,7 @@ class CompileCase:
     Args    name: "op.kernel shape". kernel: the jit function. types: Triton type of every
             run-time argument, in order ("*bf16", "i32", "fp32"). constants: every constexpr.
             hot: whether it runs inside a decode cycle, where no spill is allowed.
+            max_registers: registers a thread may take; 0 leaves it to the assembler.
     """
 
     name: str
@@ -22,3 +23,4 @@ class CompileCase:
     num_warps: int = 4
     num_stages: int = 3
     hot: bool = True
+    max_registers: int = 0

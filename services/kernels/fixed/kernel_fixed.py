@@ -69,6 +69,6 @@ def target_weight(total, word):
 
 @triton.jit
 def sort_key(values):
-    """Return int64 keys that sort as fp32 values do; both zeros share one key."""
+    """Return int32 keys above LOW_KEY that sort as fp32 values do; both zeros share one key."""
     bits = (values + 0.0).to(tl.int32, bitcast=True)
-    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)

@@ -9,7 +9,7 @@ from services.contract.limits import MAX_LOGPROBS, MAX_PATH, MAX_ROWS, SURVIVORS
 from services.contract.sampling import Budget, SamplingParams
 from services.contract.topology import Tree
 from services.kernels.sample import params as p
-from services.kernels.sample.state import SampleState
+from services.kernels.sample.state import SPLIT_LANES, SampleState
 from services.kernels.state_words import CYCLE, EPOCH
 from services.kernels.tree_tables import TableViews, build_tables
 
@@ -29,7 +29,11 @@ class Sequence:
 
 
 def make_state(
-    sequences: list[Sequence], vocab: int, slab: int = 4, survivors: int = SURVIVORS
+    sequences: list[Sequence],
+    vocab: int,
+    slab: int = 4,
+    survivors: int = SURVIVORS,
+    lanes: int = SPLIT_LANES,
 ) -> SampleState:
     """Return the buffers of these sequences, one slot each."""
     slots = len(sequences)
@@ -45,6 +49,7 @@ def make_state(
         logprob_values=torch.full(wide, float("nan")),
         max_sequences=slab,
         survivors=survivors,
+        lanes=lanes,
     )
     for slot, sequence in enumerate(sequences):
         _fill_slot(state, slot, sequence)

@@ -51,7 +51,7 @@ def process(row, bias, counts, marks, singles, flags, bans_ends, out):
     if not (has_bias or has_penalties or bans_ends):
         return row
     presence, frequency = singles[p.PRESENCE], singles[p.FREQUENCY]
-    repetition = singles[p.REPETITION]
+    repetition, inverse = singles[p.REPETITION], singles[p.INVERSE_REPETITION]
     for v in range(row.shape[0]):
         x = row[v]
         if has_bias:
@@ -61,7 +61,7 @@ def process(row, bias, counts, marks, singles, flags, bans_ends, out):
         if has_penalties:
             count = counts[v]
             if count > 0 or marks[v] & p.IN_PROMPT:
-                x = x / repetition if x > ZERO else x * repetition
+                x = x * (inverse if x > ZERO else repetition)
             if count > 0:
                 x = (x - frequency * np.float32(count)) - presence
         out[v] = x
@@ -70,8 +70,8 @@ def process(row, bias, counts, marks, singles, flags, bans_ends, out):
 
 @_jit
 def _survivors(values, best, doubles, top_k, scratch):
-    margin, temperature, top_p = doubles[p.MARGIN], doubles[p.TEMPERATURE], doubles[p.TOP_P]
-    return survivors(values, best, margin, temperature, top_k, top_p, scratch)
+    margin, scale, top_p = doubles[p.MARGIN], doubles[p.SCALE], doubles[p.TOP_P]
+    return survivors(values, best, margin, scale, top_k, top_p, scratch)
 
 
 @_jit
@@ -95,7 +95,7 @@ def write_logprobs(row, values, doubles, words, token, scratch, out_ids, out):
     plain = not processed or words[p.FLAGS] & p.IS_GREEDY != 0
     shown = values if processed else row
     best, _ = largest(shown)
-    temperature = 1.0 if plain else doubles[p.TEMPERATURE]
+    scale = 1.0 if plain else doubles[p.SCALE]
     ids, weights, size = scratch.ids, scratch.weights, 0
     if best > NEG_INF and plain:
         size = plain_weights(shown, best, scratch)
@@ -109,7 +109,7 @@ def write_logprobs(row, values, doubles, words, token, scratch, out_ids, out):
         v = out_ids[place]
         found = np.searchsorted(ids[:size], v)
         keep = found < size and ids[found] == v and (plain or weights[found] > 0)
-        value = (np.float64(shown[v]) - np.float64(best)) / temperature - log_total
+        value = (np.float64(shown[v]) - np.float64(best)) * scale - log_total
         out[place] = np.float32(max(value, MIN_LOGPROB)) if keep else np.float32(MIN_LOGPROB)
 
 

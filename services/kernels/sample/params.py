@@ -10,7 +10,7 @@ import numpy.typing as npt
 from services.contract.sampling import Budget, SamplingParams
 
 # float64 fields, by index in the row viewed as float64.
-TEMPERATURE: Final = 0
+SCALE: Final = 0
 TOP_P: Final = 1
 MARGIN: Final = 2
 # float32 fields, by word.
@@ -28,6 +28,8 @@ MIN_TOKENS: Final = 15
 MAX_TOKENS: Final = 16
 CONTEXT_LENGTH: Final = 17
 NUM_EMITTED: Final = 18
+# 1 / repetition penalty, float32: positive values are multiplied by it.
+INVERSE_REPETITION: Final = 19
 SAMPLING_WORDS: Final = 32
 
 # Bits of FLAGS.
@@ -47,16 +49,18 @@ IS_END: Final = IS_EOS | IS_STOP
 class SamplingWords:
     """Hold the unpacked words of one slot.
 
-    Args    margin: how far below the row's maximum min-p lets a value be; inf is off.
+    Args    scale: 1 / temperature; 0 is greedy.
+            margin: how far below the row's maximum min-p lets a value be; inf is off.
             num_emitted: tokens emitted so far, the pending root included.
     """
 
-    temperature: float
+    scale: float
     top_p: float
     margin: float
     presence_penalty: float
     frequency_penalty: float
     repetition_penalty: float
+    inverse_repetition: float
     top_k: int
     seed: int
     choice_index: int
@@ -77,12 +81,13 @@ def pack(
     """
     out[:] = 0
     doubles, singles = out.view(np.float64), out.view(np.float32)
-    doubles[TEMPERATURE] = params.temperature
+    doubles[SCALE] = 0.0 if params.is_greedy else 1.0 / params.temperature
     doubles[TOP_P] = params.top_p
     doubles[MARGIN] = _margin(params)
     singles[PRESENCE] = params.presence_penalty
     singles[FREQUENCY] = params.frequency_penalty
     singles[REPETITION] = params.repetition_penalty
+    singles[INVERSE_REPETITION] = 1.0 / params.repetition_penalty
     out[TOP_K] = params.top_k
     out[SEED_LOW : SEED_HIGH + 1] = np.array([params.seed], np.uint64).view(np.int32)
     out[CHOICE] = choice_index
@@ -97,12 +102,13 @@ def unpack(words: npt.NDArray[np.int32]) -> SamplingWords:
     """Return the values of one slot's words [32]."""
     doubles, singles = words.view(np.float64), words.view(np.float32)
     return SamplingWords(
-        temperature=float(doubles[TEMPERATURE]),
+        scale=float(doubles[SCALE]),
         top_p=float(doubles[TOP_P]),
         margin=float(doubles[MARGIN]),
         presence_penalty=float(singles[PRESENCE]),
         frequency_penalty=float(singles[FREQUENCY]),
         repetition_penalty=float(singles[REPETITION]),
+        inverse_repetition=float(singles[INVERSE_REPETITION]),
         top_k=int(words[TOP_K]),
         seed=int(words[SEED_LOW : SEED_HIGH + 1].view(np.uint64)[0]),
         choice_index=int(words[CHOICE]),

@@ -51,9 +51,10 @@ def _penalised(values: torch.Tensor, row: Row, state: SampleState) -> torch.Tens
     emitted = counts > 0
     seen = emitted | ((state.prompt_mask[row.slot] & p.IN_PROMPT) != 0)
     repetition = torch.tensor(sampling.repetition_penalty, dtype=torch.float32)
+    inverse = torch.tensor(sampling.inverse_repetition, dtype=torch.float32)
     frequency = torch.tensor(sampling.frequency_penalty, dtype=torch.float32)
     presence = torch.tensor(sampling.presence_penalty, dtype=torch.float32)
-    scaled = torch.where(values > 0, values / repetition, values * repetition)
+    scaled = torch.where(values > 0, values * inverse, values * repetition)
     values = torch.where(seen, scaled, values)
     values = torch.where(emitted, values - frequency * counts.float(), values)
     return torch.where(emitted, values - presence, values)
@@ -71,7 +72,7 @@ def survivor_weights(values: torch.Tensor, sampling: SamplingWords) -> torch.Ten
     keep = (values > _NEG_INF) & (values.double() >= top - sampling.margin)
     if 0 < sampling.top_k < len(values):
         keep &= values >= ranked[sampling.top_k - 1]
-    weights = fixed_weights((values.double() - top) / sampling.temperature)
+    weights = fixed_weights((values.double() - top) * sampling.scale)
     weights = torch.where(keep, weights, 0)
     if sampling.top_p < 1.0:
         before = weights[order].cumsum(0) - weights[order]
@@ -102,14 +103,14 @@ def write_logprobs(
     if count < 0:
         return
     values = torch.where(logits.isnan(), _NEG_INF, logits)
-    temperature, keep = 1.0, values > _NEG_INF
+    scale, keep = 1.0, values > _NEG_INF
     if row.sampling.flags & p.IS_PROCESSED:
         values = processed_values(logits, row, state)
         keep = values > _NEG_INF
         if not row.sampling.flags & p.IS_GREEDY:
-            temperature = row.sampling.temperature
+            scale = row.sampling.scale
             keep = survivor_weights(values, row.sampling) > 0
-    scaled = (values.double() - values.max().double()) / temperature
+    scaled = (values.double() - values.max().double()) * scale
     total = int(torch.where(keep, fixed_weights(scaled), 0).sum())
     logprobs = scaled - math.log(total / float(1 << WEIGHT_BITS)) if total else scaled
     logprobs = torch.where(keep, logprobs, _NEG_INF).clamp(min=MIN_LOGPROB).float()

@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from services.contract.limits import MAX_ROWS, MAX_SLAB, SURVIVORS
+
+# Programs that share a row on the device, and the lanes of each.
+SPLITS: Final = 4
+SPLIT_LANES: Final = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +25,7 @@ class SampleState:
             [S, 16, 1 + n].
     Args    max_sequences: sequences of a slab, which size the scratch.
             survivors: entries of a row's survivor list; more take a full-vocabulary pass.
+            lanes: width of a split's tile on the device; both powers of two.
     """
 
     words: torch.Tensor
@@ -33,6 +38,7 @@ class SampleState:
     logprob_values: torch.Tensor
     max_sequences: int = MAX_SLAB
     survivors: int = SURVIVORS
+    lanes: int = SPLIT_LANES
     drawn: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,17 +52,32 @@ class SampleState:
         return self.logit_bias.shape[1]
 
     @cached_property
-    def lists(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return survivor lists (values, ids) [rows, survivors], one a row of the slab."""
-        shape = (self.max_sequences * MAX_ROWS, self.survivors)
-        device = self.path.device
-        values = torch.empty(shape, dtype=torch.float32, device=device)
-        return values, torch.empty(shape, dtype=torch.int32, device=device)
+    def split_scratch(self) -> "SplitScratch":
+        """Return the scratch of the device kernels; made at the first use."""
+        splits, device = self.max_sequences * MAX_ROWS * SPLITS, self.path.device
+        sizes = (1, self.lanes, 1, 1, self.survivors, self.survivors)
+        dtypes = (torch.int64, torch.float32, torch.int32, torch.int64, torch.float32, torch.int32)
+        tensors = (
+            torch.empty(splits * size, dtype=dtype, device=device)
+            for size, dtype in zip(sizes, dtypes, strict=True)
+        )
+        return SplitScratch(*tensors)
 
     @cached_property
     def host(self) -> "tuple[Slots, Scratch]":
         """Return the same memory as numpy arrays, and scratch; CPU only."""
         return _slots(self), make_scratch(self.vocab_size)
+
+
+class SplitScratch(NamedTuple):
+    """What the splits of a row hand on: maxima, lane maxima, list sizes, weights, lists."""
+
+    tops: torch.Tensor
+    lane_tops: torch.Tensor
+    sizes: torch.Tensor
+    totals: torch.Tensor
+    list_values: torch.Tensor
+    list_ids: torch.Tensor
 
 
 class Slots(NamedTuple):

@@ -96,7 +96,7 @@ def kth_value(values, k, ids, keys, weights):
 
 
 @_jit
-def survivors(values, best, margin, temperature, top_k, top_p, scratch):
+def survivors(values, best, margin, scale, top_k, top_p, scratch):
     """Write ids (ascending) and weights of what the filters leave; return their number."""
     ids, keys, exponents, weights = scratch.ids, scratch.keys, scratch.exponents, scratch.weights
     floor = np.float64(best) - margin
@@ -109,7 +109,7 @@ def survivors(values, best, margin, temperature, top_k, top_p, scratch):
             size += 1
     top = np.float64(best)
     for i in range(size):
-        exponents[i] = (np.float64(values[ids[i]]) - top) / temperature
+        exponents[i] = (np.float64(values[ids[i]]) - top) * scale
     # Apart from the gather above, so that this loop runs on vectors.
     for i in range(size):
         weights[i] = weight(exponents[i])
@@ -138,7 +138,7 @@ def nucleus(limit, size, ids, keys, weights):
 
 @_jit
 def plain_weights(values, best, scratch):
-    """Write ids and weights of every finite value at temperature 1; return their number."""
+    """Write ids and weights of every finite value at scale 1; return their number."""
     size = 0
     for v in range(values.shape[0]):
         if values[v] > NEG_INF:

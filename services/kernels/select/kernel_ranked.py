@@ -18,7 +18,7 @@ def pack(values, ids, LOWEST_FIRST: tl.constexpr):
     tie = ids.to(tl.int64)
     if LOWEST_FIRST:
         tie = ID_TOP - tie
-    return (sort_key(values) << 32) | tie
+    return (sort_key(values).to(tl.int64) << 32) | tie
 
 
 @triton.jit
@@ -28,6 +28,13 @@ def packed_id(words, LOWEST_FIRST: tl.constexpr):
     if LOWEST_FIRST:
         tie = ID_TOP - tie
     return tie.to(tl.int32)
+
+
+@triton.jit
+def unpacked_value(words):
+    """Return the fp32 values of packed words."""
+    key = (words >> 32).to(tl.int32)
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
