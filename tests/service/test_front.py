@@ -1,0 +1,300 @@
+"""The public port: answers, refusals by name, limits, cancel, deadline, health, drain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from services.client import Client
+from services.contract import pb
+from services.contract.limits import METADATA_BYTES, PUBLIC_MESSAGE_BYTES
+from services.gateway.requests import GenerationRequest
+from tests.service.front import RunningServer, running
+
+gen = pb.generation_pb2
+PROMPT = "def fibonacci(n):\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running() as started:
+        yield started
+
+
+@pytest.fixture
+def client(server: RunningServer) -> Iterator[Client]:
+    with Client(server.target) as connected:
+        yield connected
+
+
+def _idle(server: RunningServer, seconds: float = 2.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if server.engine.scheduler.is_idle:
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def _refusal(call: grpc.RpcError) -> tuple[str, str, str]:
+    """Return code, reason and field of a refusal."""
+    metadata = dict(call.trailing_metadata())
+    status = status_pb2.Status.FromString(metadata["grpc-status-details-bin"])
+    info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    field = ""
+    for detail in status.details:
+        detail.Unpack(info)
+        if detail.Unpack(request):
+            field = request.field_violations[0].field
+    return call.code().name, info.reason, field
+
+
+def test_stream_joined_equals_unary_and_every_shape(client: Client) -> None:
+    whole = client.generate(PROMPT, max_tokens=40, seed=3, temperature=0.9)
+    parts = list(client.stream(PROMPT, max_tokens=40, seed=3, temperature=0.9))
+    assert "".join(part.text for part in parts) == whole.text
+    assert sum((part.token_ids for part in parts), ()) == whole.token_ids
+    assert whole.usage.completion_tokens == len(whole.token_ids) == 40
+    for shape in ("root", "chain-5", "adaptive", "[-1,0,0,1,1,2]"):
+        other = client.generate(PROMPT, max_tokens=40, seed=3, temperature=0.9, shape=shape)
+        assert other.token_ids == whole.token_ids, shape
+    assert client.generate(PROMPT, max_tokens=40, seed=4, temperature=0.9).text != whole.text
+
+
+def test_stream_starts_at_once_and_ends_with_usage(client: Client) -> None:
+    request = gen.GenerateStreamRequest(token_ids={"ids": list(range(300))})
+    request.stop.max_tokens = 8
+    messages = list(client.stub.GenerateStream(request))
+    kinds = [message.WhichOneof("event") for message in messages]
+    assert kinds[0] == "start" and kinds.count("progress") == 2 and kinds[-1] == "end"
+    assert [message.seq for message in messages] == list(range(len(messages)))
+    assert messages[-1].end.usage.completion_tokens == 8
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_token_budget_is_exact(client: Client, count: int) -> None:
+    answer = client.generate(PROMPT, max_tokens=count, temperature=0.0, logprobs=2)
+    assert len(answer.token_ids) == count
+    assert answer.finish_reason == "length"
+    assert len(answer.raw.choices[0].logprobs) == count
+
+
+def test_zero_tokens_only_fill_the_caches(client: Client) -> None:
+    answer = client.generate(PROMPT, max_tokens=0)
+    assert (answer.text, answer.token_ids, answer.finish_reason) == ("", (), "length")
+
+
+def test_stop_string_cuts_text_ids_and_usage_alike(client: Client) -> None:
+    free = client.generate(PROMPT, max_tokens=48, temperature=0.0)
+    for start in range(2, len(free.text) - 6, 7):
+        stop = free.text[start : start + 4]
+        cut = client.generate(PROMPT, max_tokens=48, temperature=0.0, stop=[stop], logprobs=0)
+        assert cut.text == free.text[: free.text.index(stop)]
+        assert cut.finish_reason == "stop"
+        assert cut.token_ids == free.token_ids[: len(cut.token_ids)]
+        assert cut.usage.completion_tokens == len(cut.token_ids)
+        assert len(cut.raw.choices[0].logprobs) == len(cut.token_ids)
+
+
+def test_banned_and_forced_ids_hold_on_every_row(client: Client) -> None:
+    free = client.generate(PROMPT, max_tokens=24, temperature=0.0)
+    banned = free.token_ids[5]
+    other = client.generate(PROMPT, max_tokens=24, temperature=0.0, banned_token_ids=[banned])
+    assert banned not in other.token_ids
+    forced = client.generate(PROMPT, max_tokens=24, temperature=1.0, logit_bias={77: 100.0})
+    assert set(forced.token_ids) == {77}
+    greedy_by_min_p = client.generate(PROMPT, max_tokens=24, temperature=1.0, min_p=1.0, top_k=0)
+    assert greedy_by_min_p.token_ids == free.token_ids
+
+
+REFUSED = [
+    ({"temperature": float("nan")}, "temperature"),
+    ({"temperature": -1.0}, "temperature"),
+    ({"top_p": 0.0}, "top_p"),
+    ({"top_k": -2}, "top_k"),
+    ({"n": 99}, "sampling.n"),
+    ({"stop_token_ids": [8192]}, "stop.stop_token_ids[0]"),
+    ({"stop_token_ids": [-1]}, "stop.stop_token_ids[0]"),
+    ({"logit_bias": {8192: 1.0}}, "sampling.logit_bias[0]"),
+    ({"allowed_token_ids": [2**31 - 1]}, "sampling.allowed_token_ids[0]"),
+    ({"max_tokens": -1}, "stop.max_tokens"),
+    ({"max_tokens": 2000}, "prompt"),
+    ({"logprobs": 21}, "output.logprobs"),
+    ({"stop": [""]}, "stop.stop[0]"),
+    ({"mode": 3, "shape": "hydra27"}, "shape"),
+    ({"request_id": "x" * 200}, "request_id"),
+]
+
+
+@pytest.mark.parametrize(("options", "field"), REFUSED)
+def test_bad_values_are_refused_by_name(client: Client, options: dict, field: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate(PROMPT, **options)
+    assert _refusal(caught.value)[0] == "INVALID_ARGUMENT"
+    assert _refusal(caught.value)[2] == field
+
+
+@pytest.mark.parametrize("prompt", ["", [], [8192], [-1], [{"role": "user", "content": ""}] * 1100])
+def test_bad_prompts_are_refused_and_the_server_lives(client: Client, prompt: object) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate(prompt, max_tokens=4)  # the point is the wrong prompt
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert client.generate(PROMPT, max_tokens=1).token_ids
+
+
+def test_unknown_names_are_not_found(client: Client) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate(PROMPT, model="other", max_tokens=1)
+    assert _refusal(caught.value)[:2] == ("NOT_FOUND", "UNKNOWN_MODEL")
+    reply = client.stub.Abort(gen.AbortRequest(request_ids=["nobody"]))
+    assert [result.found for result in reply.results] == [False]
+
+
+def test_live_id_is_refused_and_usable_after_its_end(client: Client, server: RunningServer) -> None:
+    stream = client.stream(PROMPT, max_tokens=900, request_id="same", ignore_eos=True)
+    next(stream)
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate(PROMPT, max_tokens=1, request_id="same")
+    assert caught.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    stream.close()
+    assert _idle(server)
+    assert client.generate(PROMPT, max_tokens=1, request_id="same").token_ids
+
+
+def test_closing_a_stream_frees_its_slot(client: Client, server: RunningServer) -> None:
+    stream = client.stream(PROMPT, max_tokens=900, ignore_eos=True)
+    next(stream)
+    begun = time.monotonic()
+    stream.close()
+    assert _idle(server)
+    assert time.monotonic() - begun < 0.5
+    server.engine.scheduler.check_integrity()
+
+
+def test_deadline_ends_the_call_and_the_work(client: Client, server: RunningServer) -> None:
+    begun = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate(PROMPT, max_tokens=900, ignore_eos=True, timeout=0.3)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert time.monotonic() - begun < 1.0
+    assert _idle(server)
+
+
+def test_abort_ends_a_stream_as_aborted(client: Client, server: RunningServer) -> None:
+    stream = client.stream(PROMPT, max_tokens=900, ignore_eos=True, request_id="doomed")
+    next(stream)
+    assert client.stub.Abort(gen.AbortRequest(request_ids=["doomed"])).results[0].found
+    assert [part.finish_reason for part in stream][-1] == "aborted"
+    assert _idle(server)
+
+
+def test_full_queue_is_refused_with_retry_info(client: Client, server: RunningServer) -> None:
+    scheduler = server.engine.scheduler
+    limit, scheduler._max_queue = scheduler._max_queue, 0
+    try:
+        with pytest.raises(grpc.RpcError) as caught:
+            client.generate(PROMPT, max_tokens=1)
+    finally:
+        scheduler._max_queue = limit
+    assert _refusal(caught.value)[:2] == ("RESOURCE_EXHAUSTED", "QUEUE_FULL")
+    status = status_pb2.Status.FromString(
+        dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+    )
+    assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in status.details)
+
+
+def test_message_and_metadata_limits(client: Client) -> None:
+    request = gen.TokenizeRequest(text="x" * PUBLIC_MESSAGE_BYTES)
+    with pytest.raises(grpc.RpcError) as caught:
+        client.stub.Tokenize(request)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with pytest.raises(grpc.RpcError) as caught:
+        client.stub.Tokenize(
+            gen.TokenizeRequest(text="x"), metadata=(("big", "x" * 3 * METADATA_BYTES),)
+        )
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_tokenize_detokenize_and_render_agree(client: Client) -> None:
+    stub = client.stub
+    tokens = stub.Tokenize(gen.TokenizeRequest(text="def é(): 日", return_offsets=True))
+    assert len(tokens.offsets) == tokens.count == len(tokens.token_ids)
+    back = stub.Detokenize(gen.DetokenizeRequest(token_ids=tokens.token_ids))
+    assert back.text == "def é(): 日"
+    chat = gen.ChatPrompt(messages=[gen.ChatMessage(role=gen.ROLE_USER, content="hi")])
+    rendered = stub.RenderChat(gen.RenderChatRequest(chat=chat))
+    again = stub.Tokenize(gen.TokenizeRequest(text=rendered.text))
+    assert list(again.token_ids) == list(rendered.token_ids)
+
+
+def test_choices_differ_and_are_seeded(client: Client) -> None:
+    first = client.generate(PROMPT, max_tokens=24, n=2, seed=11, temperature=1.0).raw.choices
+    again = client.generate(PROMPT, max_tokens=24, n=2, seed=11, temperature=1.0).raw.choices
+    assert [c.token_ids for c in first] == [c.token_ids for c in again]
+    assert first[0].token_ids != first[1].token_ids
+
+
+def test_neighbours_do_not_change_an_answer(client: Client, server: RunningServer) -> None:
+    alone = client.generate(PROMPT, max_tokens=40, seed=5, temperature=0.8)
+    neighbour = client.stream("class A:\n", max_tokens=600, ignore_eos=True, temperature=1.3)
+    next(neighbour)
+    beside = client.generate(PROMPT, max_tokens=40, seed=5, temperature=0.8)
+    neighbour.close()
+    assert beside.token_ids == alone.token_ids
+    assert _idle(server)
+
+
+def test_trace_shows_the_steps_of_a_request(client: Client) -> None:
+    watch = client.stub.WatchSpecTrace(gen.WatchSpecTraceRequest(request_id="seen", max_steps=3))
+    time.sleep(0.1)
+    answer = client.generate(PROMPT, max_tokens=48, request_id="seen", temperature=0.0)
+    steps = list(watch)
+    emitted = [token for step in steps for token in step.step.emitted_ids]
+    assert tuple(emitted) == answer.token_ids[: len(emitted)]
+    assert all(step.step.tree.active_count > 1 for step in steps)
+
+
+def test_health_names_every_stage(server: RunningServer) -> None:
+    with grpc.insecure_channel(server.target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for name in ("", "lumotree.v1.GenerationService", "drafter", "verifier", "committer"):
+            reply = stub.Check(health_pb2.HealthCheckRequest(service=name))
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Check(health_pb2.HealthCheckRequest(service="nobody"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_no_defect_reaches_a_caller_as_unknown(client: Client, server: RunningServer) -> None:
+    scheduler = server.engine.scheduler
+    real = scheduler.submit
+
+    def broken(request: GenerationRequest) -> None:
+        raise ZeroDivisionError("planted")
+
+    scheduler.submit = broken
+    try:
+        with pytest.raises(grpc.RpcError) as caught:
+            client.generate(PROMPT, max_tokens=1)
+    finally:
+        scheduler.submit = real
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "planted" not in caught.value.details()
+
+
+def test_drain_refuses_new_calls_and_lets_live_ones_end() -> None:
+    with running() as server, Client(server.target) as client:
+        stream = client.stream(PROMPT, max_tokens=60, ignore_eos=True)
+        next(stream)
+        clock = server.server._clock
+        clock._draining = True
+        with pytest.raises(grpc.RpcError) as caught:
+            client.generate(PROMPT, max_tokens=1)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert [part.finish_reason for part in stream][-1] == "length"
+        assert clock.drain(1.0)
