@@ -1,6 +1,7 @@
 """The int32 tables through which a tree reaches the kernels: topology is data."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -14,10 +15,10 @@ MAX_CHAINS: Final = 16
 
 # The one-pass schedule: lanes of events, and the bits of an event word beside the node id.
 GDN_LANES: Final = 3
-MAX_EVENTS: Final = 192
+LANE_EVENTS: Final = 96
 EVENT_LEAF: Final = 32
 EVENT_EMIT: Final = 64
-EVENT_RESTART: Final = 128
+EVENT_RUN: Final = 8
 
 # Words of the header.
 LIVE: Final = 0
@@ -47,9 +48,9 @@ CHAIN_OWN: Final = CHAIN_LENGTH + MAX_CHAINS
 LEAF_START: Final = CHAIN_OWN + MAX_CHAINS
 LEAF_COUNT: Final = LEAF_START + MAX_ROWS
 LEAVES: Final = LEAF_COUNT + MAX_ROWS
-EVENT_START: Final = LEAVES + MAX_ROWS
-EVENTS: Final = EVENT_START + 8
-USED_WORDS: Final = EVENTS + MAX_EVENTS
+EVENT_COUNT: Final = LEAVES + MAX_ROWS
+EVENTS: Final = EVENT_COUNT + 8
+USED_WORDS: Final = EVENTS + GDN_LANES * LANE_EVENTS
 
 _SHAPES: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
     "header": (HEADER, (16,)),
@@ -69,8 +70,8 @@ _SHAPES: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
     "leaf_start": (LEAF_START, (MAX_ROWS,)),
     "leaf_count": (LEAF_COUNT, (MAX_ROWS,)),
     "leaves": (LEAVES, (MAX_ROWS,)),
-    "event_start": (EVENT_START, (8,)),
-    "events": (EVENTS, (MAX_EVENTS,)),
+    "event_count": (EVENT_COUNT, (8,)),
+    "events": (EVENTS, (GDN_LANES, LANE_EVENTS)),
 }
 _FILL: Final = np.full(TABLE_WORDS, -1, np.int32)
 for _name in (
@@ -85,7 +86,7 @@ for _name in (
     "chain_own",
     "leaf_start",
     "leaf_count",
-    "event_start",
+    "event_count",
     "events",
 ):
     _start, _shape = _SHAPES[_name]
@@ -110,9 +111,9 @@ class TableViews:
                  chain_length, chain_own as for paths. A lone root is a chain of one node.
     leaf_start, leaf_count [B, 32], leaves [B, 32]: leaf children of node i are
                  leaves[leaf_start[i] : leaf_start[i] + leaf_count[i]].
-    events       [B, 192] words of the one-pass schedule: node | LEAF (no state is needed after
-                 it) | EMIT (write its output) | RESTART (from the slot's state first); lane i of
-                 GDN_LANES runs events[event_start[i] : event_start[i + 1]], a chain after another.
+    events       [B, 3, 96] words of the one-pass schedule: node | LEAF (no state is needed after
+                 it) | EMIT (write its output) | length << RUN on the first event of a run, which
+                 starts from the slot's state. Lane i runs its first event_count[i] events.
     The trunk is the leading part of path 0 that ends at its last node with another child path:
     TRUNK_LENGTH nodes. Every path leaves it after path_fork nodes (at least the root).
     """
@@ -131,9 +132,22 @@ def build_tables(
     tree: Tree, committed_length: int, slot: int, cycle: int, out: npt.NDArray[np.int32]
 ) -> None:
     """Write the tables of one tree into `out` [TABLE_WORDS]."""
-    out[:] = _FILL
-    paths = [tree.path_to(node) for node in range(tree.num_nodes)]
-    inner = set(tree.parents[1:])
+    live = tree.num_nodes
+    out[:] = _topology(tree.parents)
+    out[TOKENS : TOKENS + live] = tree.token_ids
+    out[COMMITTED_LENGTH], out[SLOT], out[CYCLE] = committed_length, slot, cycle & 0x7FFFFFFF
+    out[FORCED] = live > 1 and set(tree.sources[1:]) == {NodeSource.FORCED}
+
+
+@lru_cache(maxsize=1024)
+def _topology(parents: tuple[int, ...]) -> npt.NDArray[np.int32]:
+    """Return the words that the parents alone decide; shapes recur from cycle to cycle."""
+    out = _FILL.copy()
+    count = len(parents)
+    sources = (int(NodeSource.ROOT),) + (int(NodeSource.TEST),) * (count - 1)
+    tree = Tree(parents, (0,) * count, sources, (0.0,) * count)
+    paths = [tree.path_to(node) for node in range(count)]
+    inner = set(parents[1:])
     leaves = [path for path in paths if path[-1] not in inner]
     leaves.sort(key=lambda path: (-len(path), path))
     chains = [path for path in paths if _ends_chain(tree, path[-1], inner)]
@@ -143,19 +157,12 @@ def build_tables(
     for node, owner in owners.items():
         out[PATH_OF + node] = owner
     _write_paths(chains, CHAINS, CHAIN_LENGTH, CHAIN_OWN, out)
-    trunk = _write_forks(leaves, out)
     _write_leaves(tree, inner, out)
     _write_events(tree, chains, inner, out)
-    out[:8] = (
-        tree.num_nodes,
-        committed_length,
-        slot,
-        cycle & 0x7FFFFFFF,
-        len(leaves),
-        len(chains),
-        trunk,
-        inner != set() and set(tree.sources[1:]) == {NodeSource.FORCED},
-    )
+    out[LIVE], out[NUM_PATHS], out[NUM_CHAINS] = count, len(leaves), len(chains)
+    out[TRUNK_LENGTH] = _write_forks(leaves, out)
+    out.flags.writeable = False
+    return out
 
 
 def _ends_chain(tree: Tree, node: int, inner: set[int]) -> bool:
@@ -166,7 +173,6 @@ def _ends_chain(tree: Tree, node: int, inner: set[int]) -> bool:
 
 def _write_nodes(tree: Tree, paths: list[tuple[int, ...]], out: npt.NDArray[np.int32]) -> None:
     live = tree.num_nodes
-    out[TOKENS : TOKENS + live] = tree.token_ids
     out[PARENTS : PARENTS + live] = tree.parents
     out[DEPTHS : DEPTHS + live] = [len(path) - 1 for path in paths]
     out[LIVE_ROWS : LIVE_ROWS + live] = 1
@@ -211,28 +217,61 @@ def _write_leaves(tree: Tree, inner: set[int], out: npt.NDArray[np.int32]) -> No
 def _write_events(
     tree: Tree, chains: list[tuple[int, ...]], inner: set[int], out: npt.NDArray[np.int32]
 ) -> None:
+    leaves = [
+        [child for child in tree.children(n) if child not in inner]
+        for n in range(len(tree.parents))
+    ]
+    tasks = _balanced_tasks(tree, chains, inner, leaves)
     lanes: list[list[int]] = [[] for _ in range(GDN_LANES)]
-    owned: set[int] = set()
-    for chain in chains:
+    for task in sorted(tasks, key=len, reverse=True):
         lane = min(lanes, key=len)
-        events = _chain_events(tree, chain, inner, owned)
-        lane += [events[0] | (EVENT_RESTART if lane else 0), *events[1:]]
-        owned.update(chain)
-    filled = 0
+        lane += [task[0] | len(task) << EVENT_RUN, *task[1:]]
     for index, lane in enumerate(lanes):
-        out[EVENTS + filled : EVENTS + filled + len(lane)] = lane
-        filled += len(lane)
-        out[EVENT_START + index + 1] = filled
+        start = EVENTS + index * LANE_EVENTS
+        out[start : start + len(lane)] = lane
+        out[EVENT_COUNT + index] = len(lane)
+
+
+def _balanced_tasks(
+    tree: Tree, chains: list[tuple[int, ...]], inner: set[int], leaves: list[list[int]]
+) -> list[list[int]]:
+    first = chains[0]
+    rest = []
+    owned = set(first)
+    for chain in chains[1:]:
+        rest.append(_chain_events(chain, inner, owned, leaves, 0, len(chain)))
+        owned.update(chain)
+    whole = _chain_events(first, inner, set(), leaves, 0, len(first))
+    best, size = [whole, *rest], _longest([whole, *rest])
+    for cut in range(1, len(first)):
+        main = _chain_events(first, inner, set(), leaves, cut, len(first))
+        side = _chain_events(first[:cut], inner, set(first), leaves, -1, cut)
+        length = _longest([main, side, *rest])
+        if length < size:
+            best, size = [main, side, *rest], length
+    return best
+
+
+def _longest(tasks: list[list[int]]) -> int:
+    lanes = [0] * GDN_LANES
+    for length in sorted(map(len, tasks), reverse=True):
+        lanes[lanes.index(min(lanes))] += length
+    return max(lanes)
 
 
 def _chain_events(
-    tree: Tree, chain: tuple[int, ...], inner: set[int], owned: set[int]
+    chain: tuple[int, ...],
+    inner: set[int],
+    owned: set[int],
+    leaves: list[list[int]],
+    start: int,
+    stop: int,
 ) -> list[int]:
     events: list[int] = []
-    for node in chain:
+    for index, node in enumerate(chain):
         leaf = 0 if node in inner else EVENT_LEAF
-        events.append(node | leaf | (0 if node in owned else EVENT_EMIT))
-        if node not in owned:
-            leaves = [child for child in tree.children(node) if child not in inner]
-            events += [child | EVENT_LEAF | EVENT_EMIT for child in leaves]
+        emit = node not in owned
+        events.append(node | leaf | (EVENT_EMIT if emit else 0))
+        if (emit and start <= index) or start < 0:
+            events += [child | EVENT_LEAF | EVENT_EMIT for child in leaves[node]]
     return events
