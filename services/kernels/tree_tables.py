@@ -144,36 +144,41 @@ def _topology(parents: tuple[int, ...]) -> npt.NDArray[np.int32]:
     """Return the words that the parents alone decide; shapes recur from cycle to cycle."""
     out = _FILL.copy()
     count = len(parents)
-    sources = (int(NodeSource.ROOT),) + (int(NodeSource.TEST),) * (count - 1)
-    tree = Tree(parents, (0,) * count, sources, (0.0,) * count)
-    paths = [tree.path_to(node) for node in range(count)]
+    paths: list[tuple[int, ...]] = [(0,)]
+    children: list[list[int]] = [[] for _ in parents]
+    for node, parent in enumerate(parents[1:], 1):
+        paths.append((*paths[parent], node))
+        children[parent].append(node)
     inner = set(parents[1:])
     leaves = [path for path in paths if path[-1] not in inner]
     leaves.sort(key=lambda path: (-len(path), path))
-    chains = [path for path in paths if _ends_chain(tree, path[-1], inner)]
+    chains = [path for path in paths if _ends_chain(children, path[-1], inner)]
     chains.sort(key=lambda path: (-len(path), path))
-    _write_nodes(tree, paths, out)
+    _write_nodes(parents, paths, out)
     owners = _write_paths(leaves, LEAF_PATHS, PATH_LENGTH, PATH_OWN, out)
     for node, owner in owners.items():
         out[PATH_OF + node] = owner
     _write_paths(chains, CHAINS, CHAIN_LENGTH, CHAIN_OWN, out)
-    _write_leaves(tree, inner, out)
-    _write_events(tree, chains, inner, out)
+    leaf_children = [[child for child in below if child not in inner] for below in children]
+    _write_leaves(leaf_children, out)
+    _write_events(leaf_children, chains, inner, out)
     out[LIVE], out[NUM_PATHS], out[NUM_CHAINS] = count, len(leaves), len(chains)
     out[TRUNK_LENGTH] = _write_forks(leaves, out)
     out.flags.writeable = False
     return out
 
 
-def _ends_chain(tree: Tree, node: int, inner: set[int]) -> bool:
+def _ends_chain(children: list[list[int]], node: int, inner: set[int]) -> bool:
     if node not in inner:
-        return tree.num_nodes == 1
-    return all(child not in inner for child in tree.children(node))
+        return len(children) == 1
+    return inner.isdisjoint(children[node])
 
 
-def _write_nodes(tree: Tree, paths: list[tuple[int, ...]], out: npt.NDArray[np.int32]) -> None:
-    live = tree.num_nodes
-    out[PARENTS : PARENTS + live] = tree.parents
+def _write_nodes(
+    parents: tuple[int, ...], paths: list[tuple[int, ...]], out: npt.NDArray[np.int32]
+) -> None:
+    live = len(parents)
+    out[PARENTS : PARENTS + live] = parents
     out[DEPTHS : DEPTHS + live] = [len(path) - 1 for path in paths]
     out[LIVE_ROWS : LIVE_ROWS + live] = 1
     for node, path in enumerate(paths):
@@ -204,24 +209,22 @@ def _write_forks(paths: list[tuple[int, ...]], out: npt.NDArray[np.int32]) -> in
     return trunk
 
 
-def _write_leaves(tree: Tree, inner: set[int], out: npt.NDArray[np.int32]) -> None:
+def _write_leaves(leaves: list[list[int]], out: npt.NDArray[np.int32]) -> None:
     filled = 0
-    for node in range(tree.num_nodes):
-        leaves = [child for child in tree.children(node) if child not in inner]
+    for node, below in enumerate(leaves):
         out[LEAF_START + node] = filled
-        out[LEAF_COUNT + node] = len(leaves)
-        out[LEAVES + filled : LEAVES + filled + len(leaves)] = leaves
-        filled += len(leaves)
+        out[LEAF_COUNT + node] = len(below)
+        out[LEAVES + filled : LEAVES + filled + len(below)] = below
+        filled += len(below)
 
 
 def _write_events(
-    tree: Tree, chains: list[tuple[int, ...]], inner: set[int], out: npt.NDArray[np.int32]
+    leaves: list[list[int]],
+    chains: list[tuple[int, ...]],
+    inner: set[int],
+    out: npt.NDArray[np.int32],
 ) -> None:
-    leaves = [
-        [child for child in tree.children(n) if child not in inner]
-        for n in range(len(tree.parents))
-    ]
-    tasks = _balanced_tasks(tree, chains, inner, leaves)
+    tasks = _balanced_tasks(chains, inner, leaves)
     lanes: list[list[int]] = [[] for _ in range(GDN_LANES)]
     for task in sorted(tasks, key=len, reverse=True):
         lane = min(lanes, key=len)
@@ -233,7 +236,7 @@ def _write_events(
 
 
 def _balanced_tasks(
-    tree: Tree, chains: list[tuple[int, ...]], inner: set[int], leaves: list[list[int]]
+    chains: list[tuple[int, ...]], inner: set[int], leaves: list[list[int]]
 ) -> list[list[int]]:
     first = chains[0]
     rest = []
