@@ -142,6 +142,7 @@ class Ring:
         prompt: list[int],
         sampling: SamplingParams | None = None,
         budget: Budget | None = None,
+        drafting: Drafting | None = None,
     ) -> Row:
         """Admit a sequence and prefill its prompt."""
         self._generations[slot] += 1
@@ -155,7 +156,7 @@ class Ring:
             prompt_length=len(prompt),
             sampling=sampling_to_proto(sampling or SamplingParams()),
             budget=budget_to_proto(budget),
-            drafting=drafting_to_proto(Drafting()),
+            drafting=drafting_to_proto(drafting or Drafting()),
             wants_digest=True,
         )
         self.ask(StageMessage(admit=admit))

@@ -137,13 +137,17 @@ def _continued(source: NodeSource) -> NodeSource:
 
 
 def learn(draft: Draft, emitted: Sequence[int], calibration: Calibration) -> None:
-    """Count which proposals along the accepted path, and beside it, were right."""
+    """Count which proposals along the accepted path, and beside it, were right.
+
+    Nodes without cells (forced tokens, test drafters) teach nothing.
+    """
     node = 0
     for token in emitted:
         taken = None
         for child in draft.children(node):
             was_right = draft.tokens[child] == token
-            calibration.learn(*draft.cells[child], was_right)
+            if child in draft.cells:
+                calibration.learn(*draft.cells[child], was_right)
             if was_right and taken is None:
                 taken = child
         if taken is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -10,8 +11,14 @@ import torch
 from services.contract.limits import DEFAULT_DEPTH, MAX_DEPTH, MAX_PATH, MAX_ROWS, MAX_SLAB
 from services.drafter.draft import Marginals
 from services.kernels import select
+from services.runtime.graphs import Graphs, Mirror, finish
 
 _WORDS: Final = MAX_SLAB * (2 * MAX_PATH + 3 + MAX_DEPTH)
+
+
+_RANKED: Final = MAX_SLAB * MAX_ROWS
+# On a GPU at least so many tokens of a pass are ranked: one graph serves every usual shape.
+LEAST_RANKS: Final = 4
 
 
 class DraftHead(Protocol):
@@ -89,16 +96,21 @@ class MtpPasses:
         self._ring = hidden_ring.view(-1, width)
         self._prompt_hidden = prefill_hidden
         self._prompt_ids = torch.zeros(prefill_hidden.shape[0], dtype=torch.int32, device=device)
-        self._host = torch.zeros(_WORDS, dtype=torch.int32, pin_memory=device.type == "cuda")
-        self._words = self._host if self._on_host else self._host.to(device)
+        self._graphs = Graphs(device)
+        self._words = Mirror(torch.zeros(_WORDS, dtype=torch.int32, device=device))
         self._hidden = self._ring.new_zeros((MAX_SLAB * MAX_PATH, width))
         self._logits = torch.zeros((MAX_SLAB, vocab_size), device=device)
         self._drafted = torch.zeros(MAX_SLAB, dtype=torch.int32, device=device)
-        shape = (MAX_DEPTH, MAX_SLAB * MAX_ROWS)
-        self._ids = torch.zeros(shape, dtype=torch.int32, device=device)
-        self._values = torch.zeros(shape, device=device)
-        self._norms = torch.zeros((MAX_DEPTH, MAX_SLAB), device=device)
+        results = torch.zeros((MAX_DEPTH, 2 * _RANKED + MAX_SLAB), dtype=torch.int32, device=device)
+        self._results = Mirror(results)
+        self._ids, self._values, self._norms = _parts(results)
         self.num_passes = 0
+
+    def warmup(self, batch: int) -> None:
+        """Run a slab of so many sequences once at each usual depth; slots must be free."""
+        for depth in (2,) if self._on_host else range(DEFAULT_DEPTH + 1):
+            rows = [NewRows(slot, 0, (0,), (0,), 0, depth) for slot in range(batch)]
+            self.run(rows, LEAST_RANKS)
 
     def store_prompt(self, token_ids: list[int], slot: int, start: int) -> None:
         """Run prompt rows `start`.. through the block; token_ids[i] follows row start + i."""
@@ -117,17 +129,40 @@ class MtpPasses:
         self._stage(rows, width, allowed)
         ids, gather, slots, starts, counts, active = self._inputs(batch, width)
         hidden, logits = self._hidden[: batch * width], self._logits[:batch]
-        torch.index_select(self._ring, 0, gather, out=hidden)
-        self._head.first_pass(ids, hidden, slots, starts, counts, logits)
-        self.num_passes += 1
-        for index in range(max(allowed)):
+        count = num_ranks if self._on_host else max(num_ranks, LEAST_RANKS)
+
+        def first() -> None:
+            torch.index_select(self._ring, 0, gather, out=hidden)
+            self._head.first_pass(ids, hidden, slots, starts, counts, logits)
+
+        def later(index: int) -> None:
             if index:
                 self._head.chained_pass(self._drafted[:batch], active[index], logits)
-                self.num_passes += 1
-            self._rank(index, batch, num_ranks, logits)
-            if self._on_host and self._ask(index, rows, num_ranks, allowed, active):
-                break
-        return self._read(batch, allowed, num_ranks)
+            self._rank(index, batch, count, logits)
+
+        depth = max(allowed)
+        if self._on_host:
+            first()
+            depth = self._watched(rows, count, allowed, active, later)
+        else:
+            self._graphs.run((batch, depth, count), lambda: _run_all(first, later, depth))
+        self.num_passes += max(1, depth)
+        return self._read(batch, allowed, count)
+
+    def _watched(
+        self,
+        rows: list[NewRows],
+        count: int,
+        allowed: list[int],
+        active: torch.Tensor,
+        later: Callable[[int], None],
+    ) -> int:
+        """Run passes until the watches end them; return how many ran."""
+        for index in range(max(allowed)):
+            later(index)
+            if self._ask(index, rows, count, allowed, active):
+                return index + 1
+        return max(allowed)
 
     def _width(self, rows: list[NewRows]) -> int:
         return max(len(row.token_ids) for row in rows) if self._on_host else MAX_PATH
@@ -153,13 +188,12 @@ class MtpPasses:
             *(len(row.token_ids) for row in rows),
             *(int(index < count) for index in range(MAX_DEPTH) for count in allowed),
         ]
-        self._host[: len(words)] = torch.tensor(words, dtype=torch.int32)
-        if not self._on_host:
-            self._words.copy_(self._host, non_blocking=True)
+        self._words.host[: len(words)] = torch.tensor(words, dtype=torch.int32)
+        self._words.push(len(words))
 
     def _inputs(self, batch: int, width: int) -> tuple[torch.Tensor, ...]:
         sizes = [batch * width] * 2 + [batch] * 3 + [MAX_DEPTH * batch]
-        parts = self._words[: sum(sizes)].split(sizes)
+        parts = self._words.device[: sum(sizes)].split(sizes)
         return (*parts[:5], parts[5].view(MAX_DEPTH, batch))
 
     def _rank(self, index: int, batch: int, count: int, logits: torch.Tensor) -> None:
@@ -190,10 +224,12 @@ class MtpPasses:
         return index + 1 >= max(allowed)
 
     def _read(self, batch: int, allowed: list[int], count: int) -> list[Marginals]:
-        depth = max(allowed)
-        ids = self._ids[:depth, : batch * count].tolist()
-        values = self._values[:depth, : batch * count].unflatten(1, (batch, count))
-        logprobs = (values - self._norms[:depth, :batch, None]).tolist()
+        self._results.fetch()
+        finish(self._words.device.device)
+        found, depth = _parts(self._results.host), max(allowed)
+        ids = found[0][:depth, : batch * count].tolist()
+        values = found[1][:depth, : batch * count].unflatten(1, (batch, count))
+        logprobs = (values - found[2][:depth, :batch, None]).tolist()
         return [
             Marginals(
                 [ids[d][place * count : (place + 1) * count] for d in range(passes)],
@@ -201,3 +237,15 @@ class MtpPasses:
             )
             for place, passes in enumerate(allowed)
         ]
+
+
+def _parts(results: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return (ids, values, norms) of each pass, the last two as fp32."""
+    ids, values, norms = results.split((_RANKED, _RANKED, MAX_SLAB), dim=1)
+    return ids, values.view(torch.float32), norms.view(torch.float32)
+
+
+def _run_all(first: Callable[[], None], later: Callable[[int], None], depth: int) -> None:
+    first()
+    for index in range(depth):
+        later(index)

@@ -83,8 +83,7 @@ class DrafterStage(Stage):
         """Run every pass once, for each slab size, on rows that no sequence owns yet."""
         if self._passes is not None:
             for batch in range(1, min(MAX_SLAB, self.slots.num_slots) + 1):
-                rows = [NewRows(slot, 0, (0,), (0,), 0, 2) for slot in range(batch)]
-                self._passes.run(rows, 4)
+                self._passes.warmup(batch)
 
     def rewire(self, epoch: int) -> None:
         """Forget every live sequence; tenants' finished texts stay."""

@@ -131,9 +131,10 @@ def test_root_and_test_drafters_leave_the_block_alone() -> None:
     assert rig.head.firsts == rig.head.prompts == []
 
 
-def test_forced_tokens_make_a_chain() -> None:
+@pytest.mark.parametrize("shape", ["hydra27", "adaptive"])
+def test_forced_tokens_make_a_chain(shape: str) -> None:
     rig = DrafterRig(FakeHead())
-    rig.start(PROMPT)
+    rig.start(PROMPT, shape)
     tree = tree_of(rig.cycle(part(15, 4, forced=[21, 22, 23])))
     assert tree.token_ids == (15, 21, 22, 23)
     assert set(tree.sources[1:]) == {NodeSource.FORCED}
