@@ -207,6 +207,15 @@ def _draw(logits, tables, slots, given, scratch, out):
 
 
 @_jit
+def _draw_many(row, table, node, slots, random_words, scratch, out):
+    s = table[SLOT]
+    _add_path(table, node, slots.counts[s], 1)
+    values = _processed(row, s, slots, table[DEPTHS + node], scratch)
+    draw_row(values, slots.doubles[s], slots.words[s], random_words, scratch, out)
+    _add_path(table, node, slots.counts[s], -1)
+
+
+@_jit
 def _cut_reason(path, index, words, marks):
     token = path[PATH_EMITTED + index]
     mark = marks[token] if 0 <= token < marks.shape[0] else 0
@@ -244,6 +253,13 @@ def draw(logits, tables, state, out, random_words=None):
     slots, scratch = state.host
     given = _NO_WORDS if random_words is None else random_words.numpy()
     _draw(logits.numpy(), tables.block.numpy(), slots, given, scratch, out.numpy())
+
+
+def draw_many(logits, tables, state, node, random_words, out):
+    """Write the token of one row [V] of the first tree for each of many random words."""
+    slots, scratch = state.host
+    table = tables.block[0].numpy()
+    _draw_many(logits.numpy(), table, node, slots, random_words, scratch, out)
 
 
 def walk(logits, tables, state):
