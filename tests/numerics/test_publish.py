@@ -168,7 +168,7 @@ def test_words_of_another_wiring_stop_every_step(case: Case) -> None:
     """What a publication in flight meets when the group was rewired under it."""
     case.ring.cycle(0)
     message = case.verified()
-    job = case.ring.committer._publication(message.cycle, [case.ring.committer.slots.get(0, 1)])
+    job = case.ring.committer._publication(message.cycle, (0,))
     STEPS["accept"](job)
     case.ring.arenas.verifier["words"][0, EPOCH_WORD] += 1
     before = everything(case)
