@@ -13,8 +13,9 @@ from services.drafter.stage import DrafterStage
 from services.model.checkpoint import Checkpoint
 from services.model.config import ModelConfig
 from services.model.mtp import MtpHead
+from services.model.products import prepare_products
 from services.model.weights import MtpWeights, TargetWeights, load_mtp, load_target
-from services.runtime.buffers import Arenas, make_arenas, model_dtype
+from services.runtime.buffers import Arenas, has_narrow_products, make_arenas, model_dtype
 from services.runtime.local import LocalGroup
 from services.verifier.stage import VerifierStage
 
@@ -34,6 +35,7 @@ def build_local_group(config: EngineConfig, progress: Progress | None = None) ->
     model, dtype = checkpoint.config, model_dtype(config)
     target = load_target(checkpoint, dtype, config.device, _named(progress, "target"))
     mtp = load_mtp(checkpoint, dtype, config.device, _named(progress, "mtp"))
+    prepare_products(target, mtp, has_narrow_products(config))
     arenas = make_arenas(model, config)
     stages = (
         _drafter(config, model, target, mtp, arenas),

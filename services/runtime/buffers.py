@@ -38,10 +38,15 @@ class Arenas:
 
 
 def model_dtype(config: EngineConfig) -> torch.dtype:
-    """Return the dtype of weights and activations."""
-    if config.dtype == "auto":
-        return torch.float32 if config.device == "cpu" else torch.bfloat16
-    return torch.float32 if config.dtype == "float32" else torch.bfloat16
+    """Return the dtype of weights and activations in memory; on a CPU always float32."""
+    if config.device == "cpu" or config.dtype == "float32":
+        return torch.float32
+    return torch.bfloat16
+
+
+def has_narrow_products(config: EngineConfig) -> bool:
+    """Say whether a CPU's matrix products round their operands to bfloat16."""
+    return config.device == "cpu" and config.dtype == "bfloat16"
 
 
 def verifier_specs(model: ModelConfig, config: EngineConfig) -> list[BufferSpec]:

@@ -38,6 +38,7 @@ def fingerprint(weights: TargetWeights) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "dtype": str(weights.embedding.dtype).removeprefix("torch."),
+        "narrow_products": bool(getattr(weights.head, "is_narrow", False)),
         "kernels": {op: backend(op, device.type).__name__.rpartition(".")[2] for op in _OPS},
     }
 
