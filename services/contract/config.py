@@ -31,8 +31,9 @@ class EngineConfig:
 
     Args    model: folder of the checkpoint. num_pages: 0 makes enough for every sequence at
             full context. device: "cpu", "cuda" or "cuda:N". dtype: "auto" is float32 on a CPU
-            and bfloat16 elsewhere; "bfloat16" on a CPU rounds the operands of matrix products. free_rows: plain decoding with one row, for a benchmark
-            only; its bits are not those of tree decoding.
+            and bfloat16 elsewhere; "bfloat16" on a CPU rounds the operands of matrix products.
+            free_rows: plain decoding with one row, for a benchmark only; its bits are not those
+            of tree decoding.
     Raises  InvalidField naming the key.
     """
 
