@@ -15,19 +15,25 @@ from services.kernels import publish as moves
 from services.kernels.state_words import PATH_CYCLE, PATH_PENDING
 from services.runtime.buffers import Arenas
 from services.runtime.failpoints import reach
+from services.runtime.graphs import Graphs, Mirror, finish
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
     """What every step reads: the arenas, the gate weights, the slots and their trees.
 
-    Shapes  a_log, dt_bias [L, Hv] fp32; slots [B] int32.
+    Shapes  a_log, dt_bias [L, Hv] fp32; slots [B] int32, the same as slot_ids on the host;
+            accepted, words, roots: host mirrors of the tensors that `accept` checks.
     """
 
     arenas: Arenas
     a_log: torch.Tensor
     dt_bias: torch.Tensor
     slots: torch.Tensor
+    slot_ids: tuple[int, ...]
+    accepted: Mirror
+    words: Mirror
+    roots: Mirror
     trees: tuple[pb.tree_pb2.TreeDescriptor, ...]
 
 
@@ -42,9 +48,13 @@ def accept(job: Publication) -> None:
     state, own = job.arenas.verifier, job.arenas.committer
     limits = state["sampling"], state["prompt_mask"]
     sample.accept(state["path"], *limits, job.slots, own["accepted"])
-    for slot, tree in zip(job.slots.tolist(), job.trees, strict=True):
-        root = int(own["next_root"][slot, tree.cycle & 1])
-        refuse_foreign(own["accepted"][slot].tolist(), state["words"][slot].tolist(), tree, root)
+    mirrors = job.accepted, job.words, job.roots
+    for mirror in mirrors:
+        mirror.fetch()
+    finish(job.slots.device)
+    for slot, tree in zip(job.slot_ids, job.trees, strict=True):
+        path, words, roots = (mirror.host[slot].tolist() for mirror in mirrors)
+        refuse_foreign(path, words, tree, roots[tree.cycle & 1])
 
 
 def recurrent_replay(job: Publication) -> None:
@@ -90,9 +100,9 @@ def kv_scatter(job: Publication) -> None:
 def next_root(job: Publication) -> None:
     """Keep the pending token: the only root that the next cycle's tree may have."""
     own = job.arenas.committer
-    for slot in job.slots.tolist():
-        path = own["accepted"][slot]
-        own["next_root"][slot, (int(path[PATH_CYCLE]) + 1) & 1] = path[PATH_PENDING]
+    paths = own["accepted"].index_select(0, job.slots)
+    index = job.slots.long() * 2 + ((paths[:, PATH_CYCLE] + 1) & 1)
+    own["next_root"].view(-1).index_copy_(0, index, paths[:, PATH_PENDING])
 
 
 def flip(job: Publication) -> None:
@@ -110,8 +120,19 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 
-def run_steps(job: Publication, steps: dict[str, Step]) -> None:
+def run_steps(job: Publication, steps: dict[str, Step], graphs: Graphs) -> None:
     """Run the steps in order; until the flip each may be repeated."""
-    for name in STEPS:
-        reach(f"committer.{name}")
-        steps[name](job)
+    reach("committer.accept")
+    steps["accept"](job)
+    run_published(job, steps, graphs)
+
+
+def run_published(job: Publication, steps: dict[str, Step], graphs: Graphs) -> None:
+    """Run the steps after `accept`, whose checks need the host; on a GPU they are one graph."""
+
+    def publish() -> None:
+        for name in list(STEPS)[1:]:
+            reach(f"committer.{name}")
+            steps[name](job)
+
+    graphs.run(("publish", len(job.slot_ids)), publish)

@@ -6,14 +6,16 @@ import torch
 
 from services.committer.check import NO_ROOT
 from services.committer.digest import state_digest
-from services.committer.publish import STEPS, Publication, Step, run_steps
+from services.committer.publish import STEPS, Publication, Step, run_published, run_steps
 from services.committer.result import accepted_path, emitted_logprobs
 from services.contract import pb
 from services.contract.config import EngineConfig
+from services.contract.limits import MAX_SLAB
 from services.contract.path import AcceptedPath, path_to_proto
 from services.contract.tree import TreeTag
 from services.model.weights import TargetWeights
 from services.runtime.buffers import Arenas
+from services.runtime.graphs import Graphs, Mirror
 from services.runtime.ring_guard import SlotRecord, check_chunk, check_slab
 from services.runtime.stage import Stage, StageMessage
 
@@ -38,10 +40,19 @@ class CommitterStage(Stage):
         self._weights = weights
         self._arenas = arenas
         self._grid = config.prefill_grid
+        own, device = arenas.committer, arenas.verifier["words"].device
+        self._graphs = Graphs(device)
+        self._slots = Mirror(torch.zeros(MAX_SLAB, dtype=torch.int32, device=device))
+        self._accepted, self._roots = Mirror(own["accepted"]), Mirror(own["next_root"])
+        self._words = Mirror(arenas.verifier["words"])
         self._counts |= {"published": 0, "emitted": 0}
 
     def warmup(self) -> None:
-        """Prepare nothing: the steps are compiled when the arenas are warmed up."""
+        """Run the steps after `accept` once for each slab size, on paths that hold nothing."""
+        if self._arenas.committer.storage.is_cuda:
+            for batch in range(1, min(MAX_SLAB, self.slots.num_slots) + 1):
+                job = self._publication(pb.stage_pb2.Cycle(), tuple(range(batch)))
+                run_published(job, self.steps, self._graphs)
 
     def admit(self, message: StageMessage) -> StageMessage:
         """Expect a sequence whose first root is not known here."""
@@ -66,25 +77,31 @@ class CommitterStage(Stage):
     def cycle(self, message: StageMessage) -> StageMessage:
         """Publish the paths of a slab and return them."""
         records = check_slab(self.slots, message.cycle)
-        run_steps(self._publication(message.cycle, records), self.steps)
-        accepted = self._arenas.committer["accepted"]
+        job = self._publication(message.cycle, tuple(record.ref.slot for record in records))
+        run_steps(job, self.steps, self._graphs)
         reply = _answer(message)
         for record, part in zip(records, message.cycle.sequences, strict=True):
-            path = self._take(record, accepted[record.ref.slot].tolist())
+            path = self._take(record, self._accepted.host[record.ref.slot].tolist())
             reply.result.sequences.add(tree=part.tree, path=path)
         return reply
 
     def close(self) -> None:
         """Drop the references to device memory."""
+        self._graphs.clear()
+        del self._accepted, self._roots, self._words, self._slots
         del self._arenas, self._weights
 
-    def _publication(self, cycle: pb.stage_pb2.Cycle, records: list[SlotRecord]) -> Publication:
-        device = self._arenas.committer.storage.device
+    def _publication(self, cycle: pb.stage_pb2.Cycle, slots: tuple[int, ...]) -> Publication:
+        self._slots.host[: len(slots)] = torch.tensor(slots, dtype=torch.int32)
         return Publication(
             self._arenas,
             self._weights.a_log,
             self._weights.dt_bias,
-            torch.tensor([record.ref.slot for record in records], dtype=torch.int32, device=device),
+            self._slots.push(len(slots)),
+            slots,
+            self._accepted,
+            self._words,
+            self._roots,
             tuple(part.tree for part in cycle.sequences),
         )
 

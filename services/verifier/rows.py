@@ -8,10 +8,12 @@ import torch
 
 from services.contract.errors import InvalidField
 from services.contract.limits import MAX_SLAB, PAGE, TABLE_WORDS
+from services.contract.tree import Tree
 from services.kernels.sample import params
 from services.kernels.state_words import EPOCH, GENERATION
-from services.kernels.tree_tables import TableViews
+from services.kernels.tree_tables import TableViews, build_tables
 from services.runtime.arena import Arena
+from services.runtime.graphs import Mirror
 from services.runtime.ring_guard import SlotRecord
 
 _CLEARED = (
@@ -87,16 +89,24 @@ class Slab:
         device = tree_tables.device
         self._tree_tables = tree_tables
         self._logits = logits
-        self._slots = torch.zeros(MAX_SLAB, dtype=torch.int32, device=device)
+        self._slots = Mirror(torch.zeros(MAX_SLAB, dtype=torch.int32, device=device))
         self._block = torch.zeros((MAX_SLAB, TABLE_WORDS), dtype=torch.int32, device=device)
 
     def gather(self, slots: Sequence[int]) -> tuple[TableViews, torch.Tensor]:
         """Return the slots' tables [B, TABLE_WORDS] and logits [B, 32, V] to fill."""
         count = len(slots)
-        self._slots[:count].copy_(torch.tensor(slots, dtype=torch.int32))
+        self._slots.host[:count] = torch.tensor(slots, dtype=torch.int32)
         block = self._block[:count]
-        torch.index_select(self._tree_tables, 0, self._slots[:count], out=block)
+        torch.index_select(self._tree_tables, 0, self._slots.push(count), out=block)
         return TableViews(block), self._logits[:count]
+
+    def roots(self, count: int) -> tuple[TableViews, torch.Tensor]:
+        """Return the tables of `count` lone roots, for runs before any sequence is there."""
+        block = torch.zeros((count, TABLE_WORDS), dtype=torch.int32)
+        for slot, row in enumerate(block.numpy()):
+            build_tables(Tree.root_only(0), 0, slot, 0, row)
+        self._block[:count].copy_(block)
+        return TableViews(self._block[:count]), self._logits[:count]
 
 
 def padded(token_ids: Sequence[int], grid: int, device: torch.device) -> torch.Tensor:

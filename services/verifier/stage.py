@@ -10,8 +10,9 @@ from services.contract import pb
 from services.contract.checks import token_ids
 from services.contract.config import EngineConfig
 from services.contract.errors import InvalidField
+from services.contract.limits import MAX_ROWS
 from services.contract.tree import Tree, TreeTag, tree_from_proto
-from services.kernels import sample
+from services.kernels import linear, sample
 from services.kernels.sample.state import SampleState
 from services.kernels.state_words import CYCLE, LENGTH
 from services.kernels.tree_tables import TableViews
@@ -22,6 +23,7 @@ from services.model.weights import TargetWeights
 from services.runtime.arena import Arena
 from services.runtime.buffers import Arenas
 from services.runtime.failpoints import reach
+from services.runtime.graphs import Graphs, Mirror, finish
 from services.runtime.ring_guard import SlotRecord, check_chunk, check_slab
 from services.runtime.stage import Stage, StageMessage
 from services.verifier.rows import (
@@ -57,14 +59,19 @@ class VerifierStage(Stage):
         self._sampler = _sampler(state)
         self._pages = PageBooks(state)
         self._slab = Slab(self._tree_tables, state["logits"])
+        self._graphs = Graphs(state["words"].device)
+        self._words = Mirror(state["words"])
         self._counts |= {"prompt_tokens": 0, "rows": 0}
 
     def warmup(self) -> None:
-        """Prove that rows do not see each other on these weights.
+        """Prove that rows do not see each other on these weights; capture each slab size.
 
         Raises  UnavailableError naming the weight; the engine then must not serve.
         """
         check_rows(self._weights, self._state["logits"].shape[0])
+        if self._state.storage.is_cuda:
+            for batch in range(1, self._state["logits"].shape[0] + 1):
+                self._verify(*self._slab.roots(batch))
 
     def admit(self, message: StageMessage) -> StageMessage:
         """Clear the slot's rows and fill in what the sequence asks for."""
@@ -99,6 +106,8 @@ class VerifierStage(Stage):
 
     def cycle(self, message: StageMessage) -> StageMessage:
         """Verify one tree of each sequence and leave its accepted path on the device."""
+        self._words.fetch()
+        finish(self._words.device.device)
         for part in message.cycle.sequences:
             self._refresh(self.slots.get(part.slot, part.generation))
         records = check_slab(self.slots, message.cycle)
@@ -108,7 +117,7 @@ class VerifierStage(Stage):
         refuse_other_tables(tables, trees)
         for part in parts:
             self._pages.append(part.slot, part.new_pages)
-        self._verify(tables, logits)
+        self._verify(tables, logits, self._num_rows([tree for tree, _ in trees]))
         return message
 
     def release(self, message: StageMessage) -> StageMessage:
@@ -122,6 +131,8 @@ class VerifierStage(Stage):
 
     def close(self) -> None:
         """Drop the references to device memory."""
+        self._graphs.clear()
+        del self._words
         del self._forward, self._sampler, self._slab, self._pages
         del self._state, self._tree_tables, self._weights
 
@@ -139,7 +150,7 @@ class VerifierStage(Stage):
 
     def _refresh(self, record: SlotRecord) -> None:
         """Read what the committer published since the last cycle."""
-        words = self._state["words"][record.ref.slot].tolist()
+        words = self._words.host[record.ref.slot].tolist()
         record.length, record.cycle = words[LENGTH], words[CYCLE]
 
     def _tree(self, record: SlotRecord, part: pb.stage_pb2.CycleSequence) -> tuple[Tree, TreeTag]:
@@ -154,14 +165,22 @@ class VerifierStage(Stage):
         self._pages.check(part.slot, part.new_pages, num_positions(record, max(tree.depths)))
         return tree, tag
 
-    def _verify(self, tables: TableViews, logits: torch.Tensor) -> None:
+    def _verify(self, tables: TableViews, logits: torch.Tensor, width: int = MAX_ROWS) -> None:
         reach("verifier.forward")
-        width = 1 if self._config.free_rows else logits.shape[1]
-        rows = logits.flatten(0, 1)[: logits.shape[0] * width]
-        self._forward.decode(tables, rows, width)
+        batch = logits.shape[0]
+        rows = logits.flatten(0, 1)[: batch * width]
+        self._graphs.run(("forward", batch), lambda: self._forward.decode(tables, rows, width))
         reach("verifier.walk")
-        sample.walk(rows.view(logits.shape[0], width, -1), tables, self._sampler)
+        wide = rows.view(batch, width, -1)
+        self._graphs.run(("walk", batch), lambda: sample.walk(wide, tables, self._sampler))
         self._counts["rows"] += rows.shape[0]
+
+    def _num_rows(self, trees: list[Tree]) -> int:
+        """Return the rows a tree: the live ones where a row's bits do not hang on their number."""
+        if self._config.free_rows:
+            return 1
+        fixed = linear.needs_fixed_rows(self._state["logits"].device.type)
+        return MAX_ROWS if fixed else max(tree.num_nodes for tree in trees)
 
 
 def _sampler(state: Arena) -> SampleState:
