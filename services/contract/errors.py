@@ -18,6 +18,9 @@ class ContractError(ValueError):
         self.message = message
         self.field = field
 
+    def __reduce__(self) -> tuple[type["ContractError"], tuple[str, str, str]]:
+        return type(self), (self.reason, self.message, self.field)
+
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
 

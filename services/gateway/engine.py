@@ -45,9 +45,9 @@ class Engine:
     def open(cls, config: EngineConfig, progress: Progress | None = None) -> Engine:
         """Load a checkpoint and build the three stages where `config.runtime` says."""
         if config.runtime == "ray":
-            from services.runtime.ray_group import RayGroup
+            from services.gateway.ray_group import build_ray_group
 
-            return cls(config, RayGroup(config, progress))
+            return cls(config, build_ray_group(config, progress))
         return cls(config, build_local_group(config, progress))
 
     def close(self) -> None:

@@ -9,13 +9,11 @@ import torch
 
 from services.committer.stage import CommitterStage
 from services.contract.config import EngineConfig
-from services.drafter.stage import DrafterStage
+from services.drafter.build import build_drafter
 from services.model.checkpoint import Checkpoint
-from services.model.config import ModelConfig
-from services.model.mtp import MtpHead
 from services.model.products import prepare_products
-from services.model.weights import MtpWeights, TargetWeights, load_mtp, load_target
-from services.runtime.buffers import Arenas, has_narrow_products, make_arenas, model_dtype
+from services.model.weights import load_mtp, load_target
+from services.runtime.buffers import has_narrow_products, make_arenas, model_dtype
 from services.runtime.local import LocalGroup
 from services.verifier.stage import VerifierStage
 
@@ -36,31 +34,15 @@ def build_local_group(config: EngineConfig, progress: Progress | None = None) ->
     target = load_target(checkpoint, dtype, config.device, _named(progress, "target"))
     mtp = load_mtp(checkpoint, dtype, config.device, _named(progress, "mtp"))
     prepare_products(target, mtp, has_narrow_products(config))
-    arenas = make_arenas(model, config)
+    arenas, lent = make_arenas(model, config), (target.embedding, target.head)
     stages = (
-        _drafter(config, model, target, mtp, arenas),
+        build_drafter(config, model, mtp, lent, arenas, FIRST_EPOCH),
         VerifierStage(model, target, arenas, config, FIRST_EPOCH),
         CommitterStage(target, arenas, config, FIRST_EPOCH),
     )
     group = LocalGroup(model, stages, FIRST_EPOCH)
     group.warmup()
     return group
-
-
-def _drafter(
-    config: EngineConfig,
-    model: ModelConfig,
-    target: TargetWeights,
-    mtp: MtpWeights | None,
-    arenas: Arenas,
-) -> DrafterStage:
-    head = None
-    if mtp is not None:
-        kv, table = arenas.drafter["mtp_kv"][0], arenas.verifier["page_table"]
-        shared = target.embedding, target.head
-        head = MtpHead(model, mtp, *shared, kv, table, config.prefill_grid)
-    sizes = config.prefill_grid, model.vocab_size, config.context_length
-    return DrafterStage(head, arenas, FIRST_EPOCH, *sizes)
 
 
 def _named(progress: Progress | None, name: str) -> Callable[[int, int], None]:

@@ -11,11 +11,18 @@ def prepare_products(target: TargetWeights, mtp: MtpWeights | None, narrow: bool
 
     Args    narrow: products round both operands to bfloat16 (see linear.prepare).
     """
-    weights = [target.head, *_of_blocks(target.blocks)]
-    if mtp is not None:
-        weights += [mtp.fc, *_of_blocks((mtp.block,))]
-    for weight in weights:
+    for weight in (*_of_blocks(target.blocks), target.head, *_of_mtp(mtp)):
         linear.prepare(weight, narrow)
+
+
+def prepare_draft_products(head: torch.Tensor, mtp: MtpWeights | None, narrow: bool) -> None:
+    """Lay out what a drafter in a process of its own multiplies with."""
+    for weight in (head, *_of_mtp(mtp)):
+        linear.prepare(weight, narrow)
+
+
+def _of_mtp(mtp: MtpWeights | None) -> list[torch.Tensor]:
+    return [] if mtp is None else [mtp.fc, *_of_blocks((mtp.block,))]
 
 
 def _of_blocks(blocks: tuple[BlockWeights, ...]) -> list[torch.Tensor]:

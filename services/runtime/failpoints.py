@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -58,12 +59,12 @@ def arm(name: str, action: Callable[[], None]) -> None:
 
 
 def arm_from(text: str) -> None:
-    """Arm points from `name=action[@visit]` items split by commas; actions raise, exit, hang."""
+    """Arm points from `name=action[@visit]` items split by commas; actions: _ACTIONS."""
     for item in filter(None, text.split(",")):
         name, _, rest = item.partition("=")
         action, _, visit = rest.partition("@")
         if action not in _ACTIONS or not (visit or "1").isdigit():
-            message = f"{item} is not name=raise|exit|hang[@visit]"
+            message = f"{item} is not name=raise|exit|hang|kill[@visit]"
             raise InvalidField("FAILPOINT", message, "failpoint")
         arm(name, _after(int(visit or "1"), _ACTIONS[action]))
 
@@ -97,4 +98,13 @@ def _hang() -> None:
     time.sleep(HANG_SECONDS)
 
 
-_ACTIONS: dict[str, Callable[[], None]] = {"raise": _raise, "exit": _exit, "hang": _hang}
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+_ACTIONS: dict[str, Callable[[], None]] = {
+    "raise": _raise,
+    "exit": _exit,
+    "hang": _hang,
+    "kill": _kill,
+}

@@ -1,0 +1,60 @@
+"""Start Ray, or join the one that RAY_ADDRESS names, with the settings the stages need."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+# Read by Ray when it is first imported or started.
+ENVIRONMENT: Final = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+for _name, _value in ENVIRONMENT.items():
+    os.environ.setdefault(_name, _value)
+
+import ray  # noqa: E402 - the environment above must be set first
+
+UNIT: Final = "lumotree"
+_OBJECT_STORE_BYTES: Final = 80 << 20
+
+
+def unit_of(device: str) -> str:
+    """Return the resource of which a stage group takes one: a GPU, or its stand-in."""
+    return UNIT if device == "cpu" else "GPU"
+
+
+class RaySession:
+    """A connection to Ray; one that was started here ends here.
+
+    Args    groups: stage groups that a Ray started here has room for.
+    """
+
+    def __init__(self, device: str, groups: int) -> None:
+        self._is_ours = not ray.is_initialized()
+        if not self._is_ours:
+            return
+        address = os.environ.get("RAY_ADDRESS")
+        if address:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            return
+        unit = {UNIT: float(groups)} if device == "cpu" else {}
+        ray.init(
+            address="local",
+            num_cpus=1,
+            num_gpus=0 if device == "cpu" else None,
+            resources=unit,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+
+    def close(self) -> None:
+        """End the connection; stop Ray if it was started here."""
+        if self._is_ours and ray.is_initialized():
+            ray.shutdown()
