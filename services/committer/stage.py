@@ -41,7 +41,7 @@ class CommitterStage(Stage):
         self._arenas = arenas
         self._grid = config.prefill_grid
         own, device = arenas.committer, arenas.verifier["words"].device
-        self._graphs = Graphs(device)
+        self.graphs = Graphs(device)
         self._slots = Mirror(torch.zeros(MAX_SLAB, dtype=torch.int32, device=device))
         self._accepted, self._roots = Mirror(own["accepted"]), Mirror(own["next_root"])
         self._words = Mirror(arenas.verifier["words"])
@@ -52,7 +52,7 @@ class CommitterStage(Stage):
         if self._arenas.committer.storage.is_cuda:
             for batch in range(1, min(MAX_SLAB, self.slots.num_slots) + 1):
                 job = self._publication(pb.stage_pb2.Cycle(), tuple(range(batch)))
-                run_published(job, self.steps, self._graphs)
+                run_published(job, self.steps, self.graphs)
 
     def admit(self, message: StageMessage) -> StageMessage:
         """Expect a sequence whose first root is not known here."""
@@ -78,7 +78,7 @@ class CommitterStage(Stage):
         """Publish the paths of a slab and return them."""
         records = check_slab(self.slots, message.cycle)
         job = self._publication(message.cycle, tuple(record.ref.slot for record in records))
-        run_steps(job, self.steps, self._graphs)
+        run_steps(job, self.steps, self.graphs)
         reply = _answer(message)
         for record, part in zip(records, message.cycle.sequences, strict=True):
             path = self._take(record, self._accepted.host[record.ref.slot].tolist())
@@ -87,7 +87,7 @@ class CommitterStage(Stage):
 
     def close(self) -> None:
         """Drop the references to device memory."""
-        self._graphs.clear()
+        self.graphs.clear()
         del self._accepted, self._roots, self._words, self._slots
         del self._arenas, self._weights
 

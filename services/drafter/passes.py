@@ -96,7 +96,7 @@ class MtpPasses:
         self._ring = hidden_ring.view(-1, width)
         self._prompt_hidden = prefill_hidden
         self._prompt_ids = torch.zeros(prefill_hidden.shape[0], dtype=torch.int32, device=device)
-        self._graphs = Graphs(device)
+        self.graphs = Graphs(device)
         self._words = Mirror(torch.zeros(_WORDS, dtype=torch.int32, device=device))
         self._hidden = self._ring.new_zeros((MAX_SLAB * MAX_PATH, width))
         self._logits = torch.zeros((MAX_SLAB, vocab_size), device=device)
@@ -145,7 +145,7 @@ class MtpPasses:
             first()
             depth = self._watched(rows, count, allowed, active, later)
         else:
-            self._graphs.run((batch, depth, count), lambda: _run_all(first, later, depth))
+            self.graphs.run((batch, depth, count), lambda: _run_all(first, later, depth))
         self.num_passes += max(1, depth)
         return self._read(batch, allowed, count)
 

@@ -14,7 +14,7 @@ from services.contract.checks import token_ids, whole
 from services.contract.errors import InvalidField, PreconditionError
 from services.contract.limits import MAX_SLAB
 from services.contract.tree import NodeSource, tree_to_proto
-from services.drafter.adaptive import Growth, learn
+from services.drafter.adaptive import ROW_COST, Growth, learn
 from services.drafter.calibration import Calibration
 from services.drafter.draft import Draft, Marginals, trimmed
 from services.drafter.fill import fill_shape
@@ -23,8 +23,10 @@ from services.drafter.passes import DraftHead, MtpPasses, NewRows
 from services.drafter.probes import parse_probe
 from services.drafter.sequence import DraftedSequence
 from services.drafter.shape import parse_shape
+from services.kernels import linear
 from services.kernels.tree_tables import build_tables
 from services.runtime.buffers import Arenas
+from services.runtime.graphs import Graphs
 from services.runtime.ring_guard import SlotRecord, check_chunk, check_cycle
 from services.runtime.stage import Stage, StageMessage
 
@@ -72,12 +74,19 @@ class DrafterStage(Stage):
         self._host_tables = torch.zeros_like(tables, device="cpu", pin_memory=tables.is_cuda)
         self._grid, self._vocab_size, self._context = prefill_grid, vocab_size, context_length
         self._allow_probes = allow_probes
+        fixed = linear.needs_fixed_rows(tables.device.type)
+        self._row_cost = 0.0 if fixed else ROW_COST
         self._texts: dict[int, RequestText] = {}
         self._tenants = TenantTexts()
         self._calibrations = {True: Calibration(), False: Calibration()}
         self._sequences: dict[int, DraftedSequence] = {}
         self._pending: _PromptRows | None = None
         self._counts |= {"drafted_nodes": 0, "mtp_us": 0, "tree_us": 0}
+
+    @property
+    def graphs(self) -> Graphs:
+        """Return the captured passes."""
+        return self._passes.graphs if self._passes else Graphs(torch.device("cpu"))
 
     def warmup(self) -> None:
         """Run every pass once, for each slab size, on rows that no sequence owns yet."""
@@ -238,7 +247,7 @@ class DrafterStage(Stage):
         if sequence.probe is not None:
             draft = sequence.probe.draft(shape, root, part.cycle, sequence.num_emitted)
         elif shape.is_adaptive:
-            draft = Growth(sequence.text, found, sequence.calibration).run(root)
+            draft = Growth(sequence.text, found, sequence.calibration, self._row_cost).run(root)
         else:
             draft = fill_shape(shape, root, found, sequence.text)
         return trimmed(draft, sequence.max_depth(part.committed_length, self._context))

@@ -31,8 +31,9 @@ class Graphs:
             work()
             self._graphs[key] = _captured(work)
 
-    def __len__(self) -> int:
-        return len(self._graphs)
+    def items(self) -> list[tuple[Hashable, torch.cuda.CUDAGraph]]:
+        """Return what was captured so far."""
+        return list(self._graphs.items())
 
     def clear(self) -> None:
         """Forget every graph, before the memory that they name is freed."""

@@ -59,7 +59,7 @@ class VerifierStage(Stage):
         self._sampler = _sampler(state)
         self._pages = PageBooks(state)
         self._slab = Slab(self._tree_tables, state["logits"])
-        self._graphs = Graphs(state["words"].device)
+        self.graphs = Graphs(state["words"].device)
         self._words = Mirror(state["words"])
         self._counts |= {"prompt_tokens": 0, "rows": 0}
 
@@ -131,7 +131,7 @@ class VerifierStage(Stage):
 
     def close(self) -> None:
         """Drop the references to device memory."""
-        self._graphs.clear()
+        self.graphs.clear()
         del self._words
         del self._forward, self._sampler, self._slab, self._pages
         del self._state, self._tree_tables, self._weights
@@ -169,10 +169,10 @@ class VerifierStage(Stage):
         reach("verifier.forward")
         batch = logits.shape[0]
         rows = logits.flatten(0, 1)[: batch * width]
-        self._graphs.run(("forward", batch), lambda: self._forward.decode(tables, rows, width))
+        self.graphs.run(("forward", batch), lambda: self._forward.decode(tables, rows, width))
         reach("verifier.walk")
         wide = rows.view(batch, width, -1)
-        self._graphs.run(("walk", batch), lambda: sample.walk(wide, tables, self._sampler))
+        self.graphs.run(("walk", batch), lambda: sample.walk(wide, tables, self._sampler))
         self._counts["rows"] += rows.shape[0]
 
     def _num_rows(self, trees: list[Tree]) -> int:

@@ -1,0 +1,1 @@
+"""Measure whole decode cycles on a GPU."""
