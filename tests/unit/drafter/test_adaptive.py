@@ -146,6 +146,22 @@ def test_the_tree_is_the_best_of_its_size() -> None:
     assert set(draft.tokens[1:]) == best
 
 
+def test_costly_rows_make_smaller_trees_of_the_better_nodes() -> None:
+    rng = random.Random(8)
+    marginals = Marginals(
+        [[rng.randrange(VOCAB) for _ in range(4)] for _ in range(5)],
+        [[log_of(chance) for chance in (0.6, 0.2, 0.1, 0.05)]] * 5,
+    )
+    full = Growth(None, marginals, Calibration()).run(0)
+    sizes = [full.num_nodes]
+    for row_cost in (0.005, 0.02, 0.1):
+        draft = Growth(None, marginals, Calibration(), row_cost).run(0)
+        assert draft.tokens == full.tokens[: draft.num_nodes]
+        sizes.append(draft.num_nodes)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0] / 2
+
+
 def test_without_proposals_the_root_stays_alone() -> None:
     assert Growth(None, Marginals(), Calibration()).run(4).tokens == [4]
 
