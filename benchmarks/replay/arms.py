@@ -10,6 +10,7 @@ class Arm:
     """One way to generate.
 
     Args    worker: module run as the arm's process. python: interpreter, empty for this one.
+            site: folder put first on its module path.
             shape, drafter, suffix: drafting. free_rows: one-row plain decoding, whose bits are
             not those of the exact arms.
     """
@@ -22,6 +23,7 @@ class Arm:
     runtime: str = "inproc"
     worker: str = "benchmarks.replay.worker"
     python: str = ""
+    site: str = ""
     is_exact: bool = True
 
 
@@ -49,6 +51,7 @@ ARMS = {
             "vllm-plain",
             worker="benchmarks.replay.vllm_worker",
             python=".peers/bin/python",
+            site="benchmarks/peers/vllm_site",
             is_exact=False,
         ),
         Arm(
@@ -56,6 +59,7 @@ ARMS = {
             shape="chain-5",
             worker="benchmarks.replay.vllm_worker",
             python=".peers/bin/python",
+            site="benchmarks/peers/vllm_site",
             is_exact=False,
         ),
     )
