@@ -11,14 +11,14 @@ from pathlib import Path
 
 from numba import config, njit
 
+# Besides the kernels: the files whose constants they compile in.
+_CONSTANTS = ("tree_tables.py", "state_words.py", "../contract/limits.py")
+
 
 def _cache_folder() -> str:
     kernels = Path(__file__).resolve().parents[1]
-    sources = b"".join(path.read_bytes() for path in sorted(kernels.glob("*/cpu.py")))
-    tables = b"".join(
-        (kernels / name).read_bytes() for name in ("tree_tables.py", "state_words.py")
-    )
-    name = f"numba-{sha256(sources + tables).hexdigest()[:16]}"
+    files = [*sorted(kernels.glob("*/cpu.py")), *(kernels / name for name in _CONSTANTS)]
+    name = f"numba-{sha256(b''.join(map(Path.read_bytes, files))).hexdigest()[:16]}"
     if os.access(kernels, os.W_OK):
         return str(kernels / "__pycache__" / name)
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

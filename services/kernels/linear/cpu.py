@@ -29,7 +29,7 @@ _STEP = 64
 # Rows that share a panel while it and their sums stay in the caches.
 _BLOCK = 32
 _ZERO = np.float32(0.0)
-_HIGH = np.uint32(0xFFFF0000)
+_NAN = np.uint16(0x7FC0)
 _scratch = local()
 
 
@@ -60,26 +60,26 @@ def _panel_of_pairs(x, stride, panel, out, rows):
 
 
 @compiled
-def _narrow(x, stride, words):
-    """Round rows to bfloat16, to nearest even, two a word."""
-    for row in range(words.shape[0]):
-        for i in range(words.shape[1]):
-            first, second = x[row * stride + 2 * i], x[row * stride + 2 * i + 1]
-            words[row, i] = (_rounded(first) >> np.uint32(16)) | (_rounded(second) & _HIGH)
-
-
-@compiled
-def _rounded(x):
-    bits = np.uint32(bits_of(x))
-    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return rounded if x == x else np.uint32(0x7FC00000)
+def _narrow(x, stride, width, halves):
+    """Round rows of x to bfloat16, to nearest even."""
+    for row in range(halves.shape[0]):
+        source, target = x[row * stride : row * stride + width], halves[row]
+        for i in range(width):
+            bits = np.uint32(bits_of(source[i]))
+            rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+            target[i] = np.uint16(rounded >> np.uint32(16)) if source[i] == source[i] else _NAN
 
 
 @compiled
 def _copy(part, rows, out, stride, first, width):
     for row in range(rows):
-        for i in range(width):
-            out[row * stride + first + i] = part[row, i]
+        source, target = part[row], out[row * stride + first : row * stride + first + width]
+        if width == _PANEL:
+            for i in range(_PANEL):
+                target[i] = source[i]
+        else:
+            for i in range(width):
+                target[i] = source[i]
 
 
 @compiled
@@ -95,14 +95,16 @@ def _wide_product(x, stride, panels, out, out_stride, rows, width):
 
 
 @compiled
-def _narrow_product(words, panels, out, out_stride, rows, width):
+def _narrow_product(x, stride, halves, panels, out, out_stride, width):
     part = np.empty((_BLOCK, _PANEL), np.float32)
+    _narrow(x, stride, halves.shape[1], halves)
+    rows, words = halves.shape[0], halves.shape[1] // 2
     for index in range(panels.shape[0]):
         kept = min(_PANEL, width - index * _PANEL)
         for first in range(0, rows, _BLOCK):
-            block, source = min(_BLOCK, rows - first), words[first].ctypes.data
+            block, source = min(_BLOCK, rows - first), halves[first].ctypes.data
             part[:block] = _ZERO
-            _panel_of_pairs(source, words.shape[1], panels[index], part.ctypes.data, block)
+            _panel_of_pairs(source, words, panels[index], part.ctypes.data, block)
             _copy(part, block, out, out_stride, first * out_stride + index * _PANEL, kept)
 
 
@@ -128,32 +130,27 @@ def _panels(weight):
     return turned.numpy(), narrow
 
 
-def _rows_of_pairs(x):
-    """Return the rows of x as words of two bfloat16 in this thread's scratch."""
-    rows, depth = x.shape
+def _halves(rows, width):
+    """Return this thread's scratch for rows in bfloat16."""
     lent = _scratch.__dict__
-    if (rows, depth) not in lent:
-        lent[rows, depth] = np.zeros((rows, -(-depth // 2)), np.uint32)
-    words = lent[rows, depth]
-    if depth % 2:
-        x = torch.nn.functional.pad(x, (0, 1))
-    _narrow(*host_rows(x), words)
-    return words
+    if (rows, width) not in lent:
+        lent[rows, width] = np.zeros((rows, width), np.uint16)
+    return lent[rows, width]
 
 
 def linear(x, weight, out):
     """Do what linear.linear says, for any number of rows."""
     panels, narrow = derived(weight, "host_panels", _panels)
-    target = *host_rows(out), *out.shape
-    if not narrow:
-        _wide_product(*host_rows(x), panels, *target)
-    elif HAS_PAIRS:
-        _narrow_product(_rows_of_pairs(x), panels, *target)
+    rows, width = out.shape
+    if narrow and x.shape[1] % 2:
+        x = torch.nn.functional.pad(x, (0, 1))
+    if narrow and not HAS_PAIRS:
+        x = x.to(torch.bfloat16).float()
+    if narrow and HAS_PAIRS:
+        halves = _halves(rows, x.shape[1])
+        _narrow_product(*host_rows(x), halves, panels, *host_rows(out), width)
     else:
-        rounded = x.to(torch.bfloat16).float()
-        if x.shape[1] % 2:
-            rounded = torch.nn.functional.pad(rounded, (0, 1))
-        _wide_product(*host_rows(rounded), panels, *target)
+        _wide_product(*host_rows(x), panels, *host_rows(out), rows, width)
 
 
 def row_invariance_check(weight, rows):

@@ -1,0 +1,80 @@
+"""Compile every CPU kernel of the cycle before the first request, or at set-up.
+
+Run as `python -m services.kernels.warmup`, it fills the cache of compiled code.
+"""
+
+import time
+
+import torch
+
+from services.kernels import attention, conv, gdn, linear, norm, publish
+from services.kernels.attention.cases import make_attention_case
+from services.kernels.cases import chain_tree, make_tables
+from services.kernels.conv.cases import make_conv_case
+from services.kernels.gdn.cases import TINY, make_gdn_case
+from services.kernels.norm.cases import inverse_frequencies
+from services.kernels.publish.cases import make_paths, make_words
+from services.kernels.tree_tables import TableViews
+
+_EPS = 1e-6
+
+
+def compile_cpu_kernels() -> None:
+    """Run each CPU kernel once on made-up operands; some tens of seconds the first time."""
+    tables = make_tables([chain_tree(3)], [2], [0])
+    runs = torch.tensor([[0], [0], [2]], dtype=torch.int32)
+    _run_gdn(tables, runs)
+    _run_rows(tables, runs)
+    _run_publish()
+
+
+def _run_gdn(tables: TableViews, runs: torch.Tensor) -> None:
+    case, rows = make_gdn_case(TINY, seed=0), make_conv_case(32)
+    slots, counts = runs[0], runs[2]
+    rings = rows.raw_ring, case.mixed_ring, case.ab_ring
+    conv.conv_tree(rows.raw, rows.ab, rows.conv, case.words, 0, tables, rows.weight, *rings)
+    mixed = torch.empty_like(rows.raw)
+    conv.conv_chain(rows.raw, rows.conv, case.words, 0, slots, counts, rows.weight, mixed)
+    core, gates = torch.empty(32, TINY.value_heads, TINY.dv), (case.a_log[0], case.dt_bias[0])
+    state = case.recurrent, case.words
+    gdn.scan(case.mixed_ring, case.ab_ring, *gates, *state, 0, tables, core)
+    gdn.chain(mixed, rows.ab, *gates, *state, 0, slots, counts, core)
+    params = case.a_log, case.dt_bias
+    gdn.replay(case.mixed_ring, case.ab_ring, *params, *state, case.path, slots)
+
+
+def _run_rows(tables: TableViews, runs: torch.Tensor) -> None:
+    x, weight = torch.ones(32, 768), torch.ones(64, 768)
+    out, head = torch.empty(32, 64), torch.ones(64)
+    for narrow in (False, True):
+        linear.prepare(weight, narrow)
+        linear.linear(x, weight, out)
+    norm.rms_norm(out, head, _EPS, torch.empty_like(out))
+    norm.add_rms_norm(out, out, head, _EPS, torch.empty_like(out))
+    norm.silu_mul(x[:, :128], out)
+    slots, starts, counts = runs
+    case = make_attention_case(32, 64)
+    attn, wide = torch.empty_like(case.q), torch.empty(32, 256)
+    norms = head, head, inverse_frequencies(16), _EPS
+    norm.qk_norm_rope_ring(x, *norms, tables, case.kv_ring, 0, case.q)
+    norm.qk_norm_rope_pages(x, *norms, slots, starts, counts, case.page_table, case.kv, case.q)
+    attention.attend(case.q, case.kv, case.kv_ring, 0, case.page_table, tables, attn)
+    attention.attend_prefill(case.q, case.kv, case.page_table, slots, starts, counts, attn)
+    norm.sigmoid_gate(attn, x, wide)
+    norm.gated_norm(attn, wide, head, _EPS, "silu", wide)
+
+
+def _run_publish() -> None:
+    words, slots = make_words(1), torch.tensor([0], dtype=torch.int32)
+    state = words, make_paths(words, [[0]]), slots
+    publish.conv_gather(torch.ones(1, 1, 32, 16), torch.ones(1, 2, 1, 3, 16), *state)
+    pages = torch.zeros(1, 1, dtype=torch.int32)
+    ring, kv = torch.ones(1, 1, 2, 1, 32, 16), torch.ones(1, 1, 2, 1, 64, 16)
+    publish.kv_scatter(ring, kv, pages, *state)
+    publish.flip(*state)
+
+
+if __name__ == "__main__":
+    started = time.perf_counter()
+    compile_cpu_kernels()
+    print(f"CPU kernels compiled in {time.perf_counter() - started:.1f} s")
