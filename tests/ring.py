@@ -112,13 +112,20 @@ class Ring:
     """Drive the stages of one checkpoint by stage messages alone."""
 
     def __init__(
-        self, folder: Path, slots: int = 2, context: int = 512, grid: int = 64, poison: bool = False
+        self,
+        folder: Path,
+        slots: int = 2,
+        context: int = 512,
+        grid: int = 64,
+        poison: bool = False,
+        num_pages: int = 0,
     ) -> None:
         self.config = EngineConfig(
             model=str(folder),
             max_sequences=slots,
             context_length=context,
             prefill_grid=grid,
+            num_pages=num_pages,
             threads=1,
         )
         checkpoint = Checkpoint.open(folder)
@@ -198,6 +205,13 @@ class Ring:
         row = self.rows.pop(slot)
         message = pb.stage_pb2.Release(slot=slot, generation=row.generation, keep_suffix=False)
         self.ask(StageMessage(release=message))
+
+    def rewire(self) -> None:
+        """Wire the stages anew under the next epoch, as after a stage's death."""
+        epoch = self.group.epoch + 1
+        for stage in self.group.stages:
+            stage.rewire(epoch)
+        self.group = LocalGroup(self.model, self.group.stages, epoch)
 
     def ask(self, message: StageMessage) -> StageMessage:
         """Send a message that must not be refused."""
