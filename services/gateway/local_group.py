@@ -10,6 +10,7 @@ import torch
 from services.committer.stage import CommitterStage
 from services.contract.config import EngineConfig
 from services.drafter.build import build_drafter
+from services.kernels.warmup import compile_cpu_kernels
 from services.model.checkpoint import Checkpoint
 from services.model.products import prepare_products
 from services.model.weights import load_mtp, load_target
@@ -40,6 +41,8 @@ def build_local_group(config: EngineConfig, progress: Progress | None = None) ->
         VerifierStage(model, target, arenas, config, FIRST_EPOCH),
         CommitterStage(target, arenas, config, FIRST_EPOCH),
     )
+    if config.device == "cpu":
+        compile_cpu_kernels()
     group = LocalGroup(model, stages, FIRST_EPOCH)
     group.warmup()
     return group
