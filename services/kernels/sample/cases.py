@@ -103,7 +103,7 @@ def random_params(generator: np.random.Generator, vocab: int) -> SamplingParams:
 
     ids = [int(i) for i in generator.choice(vocab, 6, replace=False)]
     return SamplingParams(
-        temperature=maybe(float(generator.uniform(0.2, 1.5)), 1.0),
+        temperature=float(generator.choice([0.0, 1.0, *generator.uniform(0.2, 1.5, 6)])),
         top_p=maybe(float(generator.uniform(0.3, 0.99)), 1.0),
         top_k=int(maybe(float(generator.integers(1, 40)), 0)),
         min_p=maybe(float(generator.uniform(0.01, 0.3)), 0.0),
