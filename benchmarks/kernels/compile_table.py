@@ -18,6 +18,7 @@ os.environ["TRITON_INTERPRET"] = "0"
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
 from services.kernels.compile_case import ARCHS, CompileCase
 
@@ -75,7 +76,8 @@ def compile_case(case: CompileCase, arch: int) -> dict[str, Any]:
     constants = {(names.index(name),): value for name, value in case.constants.items()}
     pointers = [i for i, name in enumerate(names) if signature[name].startswith("*")]
     attributes = {(index,): [["tt.divisibility", 16]] for index in pointers}
-    source = ASTSource(case.kernel, signature, constants, attributes)
+    form = GluonASTSource if case.kernel.is_gluon() else ASTSource
+    source = form(case.kernel, signature, constants, attributes)
     options = {
         "num_warps": case.num_warps,
         "num_stages": case.num_stages,

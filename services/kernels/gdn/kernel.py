@@ -1,17 +1,38 @@
 """Launch the GDN kernels on a GPU; arguments as in services.kernels.gdn."""
 
+from dataclasses import dataclass
 from functools import cache
+from typing import Any, Final
 
 import torch
 
 from services.kernels import tree_tables
-from services.kernels.gdn import kernel_line, kernel_tree
+from services.kernels.gdn import kernel_line, kernel_plain, kernel_tree, kernel_triangular
 from services.kernels.tree_tables import TableViews
 
-_PATH_LANES = 12
-_MAX_CUTS = 16
 # The compiler may not contract: bits would then depend on the kernel around the step.
-_EXACT = {"enable_fp_fusion": False}
+_EXACT: Final = {"enable_fp_fusion": False}
+_PATH_LANES: Final = 12
+_MAX_CUTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Value rows and warps of a program, events staged at once, registers a thread may take.
+
+    None of them changes a bit.
+    """
+
+    rows: int
+    warps: int
+    events: int
+    registers: int | None = None
+
+
+SCAN: Final = Tile(rows=32, warps=4, events=16, registers=96)
+PATHS: Final = Tile(rows=32, warps=4, events=16)
+CHAIN: Final = Tile(rows=32, warps=4, events=32)
+REPLAY: Final = Tile(rows=32, warps=4, events=16)
 
 
 def scan(
@@ -30,64 +51,67 @@ def scan(
     block = tables.block
     operands = (mixed_ring, ab_ring, a_log, dt_bias, recurrent, words, block, out)
     if schedule == "one_pass":
-        _one_pass(operands, layer)
+        one_pass(operands, layer)
     elif schedule == "two_level":
         _two_level(operands, layer)
+    elif schedule == "triangular":
+        kernel_triangular.triangular(operands, layer)
     else:
         raise ValueError(f"schedule is {schedule!r}; use one_pass, two_level or triangular")
 
 
-def _heads(mixed: torch.Tensor, recurrent: torch.Tensor) -> dict[str, int]:
-    num_heads, dv, dk = recurrent.shape[3:]
-    key_heads = (mixed.shape[-1] - num_heads * dv) // (2 * dk)
-    return {"HK": key_heads, "HV": num_heads, "DK": dk, "DV": dv}
+def one_pass(
+    operands: tuple[torch.Tensor, ...], layer: int, tile: Tile = SCAN, overlap: bool = False
+) -> None:
+    """Launch the one-pass scan.
 
-
-def _one_pass(operands: tuple[torch.Tensor, ...], layer: int) -> None:
+    Args    overlap: start before the kernel in front has ended; of what the scan reads, that
+            kernel may write the rows only (not the state).
+    """
     mixed, recurrent, block, out = operands[0], operands[4], operands[6], operands[7]
     heads = _heads(mixed, recurrent)
-    rows, batch = min(32, heads["DV"]), block.shape[0]
-    grid = (heads["HV"] * heads["DV"] // rows, tree_tables.GDN_LANES, batch)
-    kernel_tree.scan_kernel[grid](
+    batch = block.shape[0]
+    extra: dict[str, Any] = _launch(tile, heads["DV"], out, events=True)
+    kernel: Any = kernel_plain.scan_kernel
+    if out.is_cuda:
+        kernel = kernel_tree.scan_kernel
+        extra |= {"OVERLAP": overlap, "launch_pdl": overlap}
+    kernel[(_programs(heads, extra), tree_tables.GDN_LANES, batch)](
         *operands,
         recurrent.shape[2],
         layer,
         **heads,
+        **extra,
         T=out.shape[0] // batch,
-        BV=rows,
-        EB=32,
-        W=rows // 8,
         TABLE_WORDS=block.stride(0),
-        STARTS=tree_tables.EVENT_START,
+        COUNTS=tree_tables.EVENT_COUNT,
         EVENTS=tree_tables.EVENTS,
-        num_warps=rows // 8,
-        **_EXACT,
+        LANE_EVENTS=tree_tables.LANE_EVENTS,
     )
 
 
 def _two_level(operands: tuple[torch.Tensor, ...], layer: int) -> None:
     mixed, recurrent, block, out = operands[0], operands[4], operands[6], operands[7]
     heads = _heads(mixed, recurrent)
-    rows, batch = min(32, heads["DV"]), block.shape[0]
+    batch = block.shape[0]
+    extra = _launch(PATHS, heads["DV"], out, events=False)
+    kernel: Any = kernel_tree.path_kernel if out.is_cuda else kernel_plain.path_kernel
     cuts = _cut_states(out.device, batch * _MAX_CUTS * recurrent[0, 0, 0].numel())
     for level, lanes in ((0, 1), (1, _PATH_LANES)):
-        kernel_tree.path_kernel[(heads["HV"] * heads["DV"] // rows, lanes, batch)](
+        kernel[(_programs(heads, extra), lanes, batch)](
             *operands,
             cuts,
             recurrent.shape[2],
             layer,
             **heads,
+            **extra,
             T=out.shape[0] // batch,
-            BV=rows,
-            W=rows // 8,
             TABLE_WORDS=block.stride(0),
             PATHS=tree_tables.LEAF_PATHS,
             LENGTHS=tree_tables.PATH_LENGTH,
             OWN=tree_tables.PATH_OWN,
             FORKS=tree_tables.PATH_FORK,
             LEVEL=level,
-            num_warps=rows // 8,
-            **_EXACT,
         )
 
 
@@ -110,12 +134,15 @@ def chain(
 ) -> None:
     """Do what gdn.chain says; rows of `mixed` lie a multiple of 8 elements apart."""
     heads = _heads(mixed, recurrent)
-    if mixed.stride(0) % 8 or mixed.stride(-1) != 1:
+    if mixed.stride(0) % 8 or mixed.stride(1) != 1 or ab.stride(1) != 1:
         raise ValueError(
-            f"mixed has strides {mixed.stride()}; rows must be dense and a multiple of 8 apart"
+            f"rows have strides {mixed.stride()} and {ab.stride()}; they must be dense, and those "
+            f"of mixed a multiple of 8 apart"
         )
-    rows, batch = min(32, heads["DV"]), slots.numel()
-    kernel_line.chain_kernel[(heads["HV"] * heads["DV"] // rows, batch)](
+    extra = _launch(CHAIN, heads["DV"], out, events=True)
+    kernel: Any = kernel_line.chain_kernel if out.is_cuda else kernel_plain.chain_kernel
+    batch = slots.numel()
+    kernel[(_programs(heads, extra), batch)](
         mixed,
         ab,
         a_log,
@@ -131,11 +158,7 @@ def chain(
         mixed.stride(0) // 8,
         ab.stride(0),
         **heads,
-        BV=rows,
-        EB=32,
-        W=rows // 8,
-        num_warps=rows // 8,
-        **_EXACT,
+        **extra,
     )
 
 
@@ -151,8 +174,10 @@ def replay(
 ) -> None:
     """Do what gdn.replay says, in one launch."""
     heads = _heads(mixed_ring, recurrent)
-    rows, layers = min(32, heads["DV"]), recurrent.shape[2]
-    kernel_line.replay_kernel[(heads["HV"] * heads["DV"] // rows, layers, slots.numel())](
+    layers = recurrent.shape[2]
+    extra = _launch(REPLAY, heads["DV"], recurrent, events=False)
+    kernel: Any = kernel_line.replay_kernel if recurrent.is_cuda else kernel_plain.replay_kernel
+    kernel[(_programs(heads, extra), layers, slots.numel())](
         mixed_ring,
         ab_ring,
         a_log,
@@ -163,8 +188,28 @@ def replay(
         slots,
         layers,
         **heads,
-        BV=rows,
-        W=rows // 8,
-        num_warps=rows // 8,
-        **_EXACT,
+        **extra,
     )
+
+
+def _heads(mixed: torch.Tensor, recurrent: torch.Tensor) -> dict[str, int]:
+    num_heads, dv, dk = recurrent.shape[3:]
+    key_heads = (mixed.shape[-1] - num_heads * dv) // (2 * dk)
+    return {"HK": key_heads, "HV": num_heads, "DK": dk, "DV": dv}
+
+
+def _launch(tile: Tile, dv: int, out: torch.Tensor, events: bool) -> dict[str, Any]:
+    rows = min(tile.rows, dv)
+    if not out.is_cuda:
+        return {"BV": rows}
+    warps = max(1, tile.warps * rows // tile.rows)
+    extra: dict[str, Any] = {"BV": rows, "W": warps, "num_warps": warps, **_EXACT}
+    if events:
+        extra["EB"] = tile.events
+    if tile.registers:
+        extra["maxnreg"] = tile.registers
+    return extra
+
+
+def _programs(heads: dict[str, int], extra: dict[str, Any]) -> int:
+    return int(heads["HV"] * heads["DV"] // extra["BV"])

@@ -3,11 +3,13 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from services.kernels.gdn.kernel_step import step_state
 from services.kernels.gdn.kernel_tile import (
     allocate,
-    event_key,
     event_output,
+    event_state,
+    fetch,
+    load_key,
+    load_query,
     load_state,
     stage,
     store_state,
@@ -32,7 +34,6 @@ def chain_kernel(
     active = gl.load(words_ptr + slot * 16 + 2)
     state_ptr = recurrent_ptr + ((slot * 2 + active) * num_layers + layer) * (HV * DV * DK)
     state_ptr += (head * DV + row0) * DK
-    s = load_state(state_ptr, BV, DK, TILE)
     smem = allocate(EB, DK, BV, True)
     C = c8 * 8
     mixed_at = mixed_ptr + (batch * length).to(gl.int64) * C
@@ -41,16 +42,17 @@ def chain_kernel(
     dt_bias = gl.load(dt_bias_ptr + head)
     rows = gl.arange(0, BV, gl.SliceLayout(1, TILE))
     out_at = out_ptr + (batch * length * HV + head) * DV + row0 + rows
+    s = load_state(state_ptr, BV, DK, TILE)
     for first in range(0, count, EB):
-        stage(
-            smem, mixed_at, ab_at, slots_ptr, first, count, a_log, dt_bias, head, row0, C,
-            ab_stride, HK, HV, DK, DV, BV, EB, W, False, True,
+        raw = fetch(
+            mixed_at, ab_at, slots_ptr, first, count, head, row0, C, ab_stride,
+            HK, HV, DK, DV, BV, EB, W, False, True,
         )  # fmt: skip
+        stage(smem, raw, a_log, dt_bias, DK, BV, EB, True)
         for e in range(0, gl.minimum(EB, count - first)):
-            k, u, g = event_key(smem, s, e, DK, TILE)
-            o = event_output(smem, s, e, u, g, DK, TILE)
+            o = event_output(smem, s, load_query(smem, e, DK, TILE), e, DK, TILE)
             gl.store(out_at + (first + e) * (HV * DV), o.to(out_ptr.dtype.element_ty))
-            s = step_state(s, k, u, g, DK // 16)
+            s = event_state(smem, s, load_key(smem, e, DK, TILE), e, DK, TILE)
     store_state(state_ptr, s, BV, DK, TILE)
     for row in range(count, length):
         gl.store(out_at + row * (HV * DV), (rows * 0).to(out_ptr.dtype.element_ty))
@@ -82,15 +84,16 @@ def replay_kernel(
     tile = (head * DV + row0) * DK
     source = ((slot * 2 + active) * num_layers + layer) * (HV * DV * DK) + tile
     target = ((slot * 2 + 1 - active) * num_layers + layer) * (HV * DV * DK) + tile
-    s = load_state(recurrent_ptr + source, BV, DK, TILE)
     smem = allocate(16, DK, BV, False)
     ring = (slot * num_layers + layer) * 32
-    stage(
-        smem, mixed_ptr + ring * C, ab_ptr + ring * (2 * HV), path + 16, 0, count,
-        gl.load(a_log_ptr + layer * HV + head), gl.load(dt_bias_ptr + layer * HV + head),
-        head, row0, C, 2 * HV, HK, HV, DK, DV, BV, 16, W, True, False,
+    raw = fetch(
+        mixed_ptr + ring * C, ab_ptr + ring * (2 * HV), path + 16, 0, count, head, row0, C, 2 * HV,
+        HK, HV, DK, DV, BV, 16, W, True, False,
     )  # fmt: skip
+    s = load_state(recurrent_ptr + source, BV, DK, TILE)
+    a_log = gl.load(a_log_ptr + layer * HV + head)
+    dt_bias = gl.load(dt_bias_ptr + layer * HV + head)
+    stage(smem, raw, a_log, dt_bias, DK, BV, 16, False)
     for e in range(0, count):
-        k, u, g = event_key(smem, s, e, DK, TILE)
-        s = step_state(s, k, u, g, DK // 16)
+        s = event_state(smem, s, load_key(smem, e, DK, TILE), e, DK, TILE)
     store_state(recurrent_ptr + target, s, BV, DK, TILE)

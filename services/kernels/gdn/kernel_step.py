@@ -3,6 +3,10 @@
 A state tile is a tuple of N chunks [rows, 16] of its dk columns, so a dot product is an explicit
 chain of fused multiply-adds over the chunks and one short reduction over 16 columns. Nothing here
 may be contracted by the compiler: kernels are compiled with fp fusion off.
+
+    r = S k, u = beta v - (beta g) r, S' = fma(u, k, g S)
+    o = g (S w) + (k . q) (beta v), w = q - beta (k . q) k
+The output is o = g S q + u (k . q) with u written out: one dot product, so a leaf costs one.
 """
 
 import triton
@@ -26,10 +30,17 @@ def exp32(x):
 
 
 @triton.jit
+def reciprocal(x):
+    """Return 1 / x for finite x >= 1, with one Newton step."""
+    y = 1.0 / x
+    return tl.fma(y, tl.fma(-x, y, 1.0), y)
+
+
+@triton.jit
 def softplus(x):
     """Return log(1 + exp(x)) = max(x, 0) + 2 atanh(e / (2 + e)), e = exp(-|x|)."""
     e = exp32(-tl.abs(x))
-    z = tl.div_rn(e, 2.0 + e)
+    z = e * reciprocal(2.0 + e)
     w = z * z
     p = tl.fma(w, 1.0 / 13.0, 1.0 / 11.0)
     p = tl.fma(p, w, 1.0 / 9.0)
@@ -49,14 +60,17 @@ def decay_gate(a, a_log, dt_bias):
 @triton.jit
 def beta_gate(b):
     """Return sigmoid(b)."""
-    return tl.div_rn(1.0 + b * 0.0, 1.0 + exp32(-b))
+    e = exp32(-tl.abs(b))
+    y = reciprocal(1.0 + e)
+    return tl.where(b < 0.0, e * y, y)
 
 
 @triton.jit
 def inverse_norm(x):
-    """Return 1 / sqrt(sum x^2 + 1e-6) of each row of x [rows, dk]."""
+    """Return 1 / sqrt(sum x^2 + 1e-6) of each row of x [rows, dk], with one Newton step."""
     total = tl.sum(x * x, axis=1) + 1e-6
-    return tl.div_rn(total * 0.0 + 1.0, tl.sqrt_rn(total))
+    r = tl.rsqrt(total)
+    return tl.fma(0.5 * r, tl.fma(-total * r, r, 1.0), r)
 
 
 @triton.jit
@@ -69,15 +83,15 @@ def step_dot(s, x, N: tl.constexpr):
 
 
 @triton.jit
-def step_update(r, v, g, beta):
-    """Return u = beta * (v - g * r) from r = S k."""
-    return beta * tl.fma(-g, r, v)
+def step_update(r, bv, minus_bg):
+    """Return u = beta * v - (beta * g) * r from r = S k."""
+    return tl.fma(minus_bg, r, bv)
 
 
 @triton.jit
-def step_output(c, u, g, kq):
-    """Return o = g * c + u * (k . q) from c = S q."""
-    return tl.fma(g, c, u * kq)
+def step_output(d, g, bv, kq):
+    """Return o = g * d + (k . q) * (beta * v) from d = S w, w = q - beta * (k . q) * k."""
+    return tl.fma(g, d, kq * bv)
 
 
 @triton.jit

@@ -20,20 +20,33 @@ from services.kernels.gdn.kernel_step import (
 )
 
 
+CHUNK = gl.constexpr(32)
+
+
 @gluon.constexpr_function
 def tile_layout(num_warps):
-    """Return the layout of a chunk [BV, 16]: 8 row lanes x 4 column lanes a warp."""
-    return gl.BlockedLayout([1, 4], [8, 4], [num_warps, 1], [1, 0])
+    """Return the layout of a chunk [BV, CHUNK] of state columns: CHUNK / 4 lanes share a row."""
+    lanes = CHUNK.value // 4
+    return gl.BlockedLayout([1, 4], [32 // lanes, lanes], [num_warps, 1], [1, 0])
 
 
 @gluon.jit
 def load_state(ptr, BV: gl.constexpr, DK: gl.constexpr, TILE: gl.constexpr):
-    """Load a state tile [BV, DK] as chunks of 16 columns."""
+    """Load a state tile [BV, DK] as chunks."""
     rows = gl.arange(0, BV, gl.SliceLayout(1, TILE))[:, None] * DK
-    at = ptr + rows + gl.arange(0, 16, gl.SliceLayout(0, TILE))[None, :]
+    at = ptr + rows + gl.arange(0, CHUNK, gl.SliceLayout(0, TILE))[None, :]
     s = (gl.load(at),)
-    for i in gl.static_range(1, DK // 16):
-        s = s + (gl.load(at + i * 16),)
+    for i in gl.static_range(1, DK // CHUNK):
+        s = s + (gl.load(at + i * CHUNK),)
+    return s
+
+
+@gluon.jit
+def no_state(BV: gl.constexpr, DK: gl.constexpr, TILE: gl.constexpr):
+    """Return a tile of zeros, to be loaded later."""
+    s = (gl.full([BV, CHUNK], 0.0, gl.float32, TILE),)
+    for _ in gl.static_range(1, DK // CHUNK):
+        s = s + (gl.full([BV, CHUNK], 0.0, gl.float32, TILE),)
     return s
 
 
@@ -41,25 +54,29 @@ def load_state(ptr, BV: gl.constexpr, DK: gl.constexpr, TILE: gl.constexpr):
 def store_state(ptr, s, BV: gl.constexpr, DK: gl.constexpr, TILE: gl.constexpr):
     """Store a state tile loaded by load_state."""
     rows = gl.arange(0, BV, gl.SliceLayout(1, TILE))[:, None] * DK
-    at = ptr + rows + gl.arange(0, 16, gl.SliceLayout(0, TILE))[None, :]
-    for i in gl.static_range(DK // 16):
-        gl.store(at + i * 16, s[i])
+    at = ptr + rows + gl.arange(0, CHUNK, gl.SliceLayout(0, TILE))[None, :]
+    for i in gl.static_range(DK // CHUNK):
+        gl.store(at + i * CHUNK, s[i])
 
 
 @gluon.jit
 def allocate(EB: gl.constexpr, DK: gl.constexpr, BV: gl.constexpr, QUERIES: gl.constexpr):
-    """Return the staging buffers (k, v, gates) and (q, kq) where queries are wanted."""
+    """Return the staging buffers (k, beta v, -beta g, g) and (w, k . q) where outputs are wanted.
+
+    The gates are spread over the rows: a load at one address for all lanes would be moved to a
+    uniform register, and the warp would wait for it.
+    """
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     k = gl.allocate_shared_memory(gl.float32, [EB, DK], flat)
-    v = gl.allocate_shared_memory(gl.float32, [EB, BV], flat)
-    g = gl.allocate_shared_memory(gl.float32, [EB, 1], flat)
-    beta = gl.allocate_shared_memory(gl.float32, [EB, 1], flat)
+    bv = gl.allocate_shared_memory(gl.float32, [EB, BV], flat)
+    bg = gl.allocate_shared_memory(gl.float32, [EB, BV], flat)
+    g = gl.allocate_shared_memory(gl.float32, [EB, BV], flat)
     if QUERIES:
-        q = gl.allocate_shared_memory(gl.float32, [EB, DK], flat)
+        w = gl.allocate_shared_memory(gl.float32, [EB, DK], flat)
         kq = gl.allocate_shared_memory(gl.float32, [EB, 1], flat)
-        return (k, v, g, beta, q, kq)
+        return (k, bv, bg, g, w, kq)
     else:
-        return (k, v, g, beta)
+        return (k, bv, bg, g)
 
 
 @gluon.jit
@@ -72,93 +89,97 @@ def _node(nodes_ptr, first, count, offsets, TABLE: gl.constexpr):
 
 
 @gluon.jit
-def _stage_values(
-    smem, mixed_ptr, ab_ptr, nodes_ptr, first, count, a_log, dt_bias, head, channel, C, AB,
-    HV: gl.constexpr, BV: gl.constexpr, EB: gl.constexpr, W: gl.constexpr, TABLE: gl.constexpr,
-):  # fmt: skip
-    VALUES: gl.constexpr = gl.BlockedLayout([1, 8], [256 // BV, BV // 8], [W, 1], [1, 0])
-    LINE: gl.constexpr = gl.BlockedLayout([1], [32], [W], [0])
-    plane: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    rows = gl.arange(0, EB, gl.SliceLayout(1, VALUES))
-    node = _node(nodes_ptr, first, count, rows, TABLE)
-    cols = channel + gl.arange(0, BV, gl.SliceLayout(0, VALUES))
-    v = gl.load(mixed_ptr + node[:, None] * C + cols[None, :])
-    line = _node(nodes_ptr, first, count, gl.arange(0, EB, LINE), TABLE)
-    a = gl.load(ab_ptr + line * AB + head).to(gl.float32)
-    b = gl.load(ab_ptr + line * AB + HV + head).to(gl.float32)
-    smem[1]._reinterpret(gl.float32, [EB, BV], plane).store(v.to(gl.float32))
-    smem[2]._reinterpret(gl.float32, [EB], flat).store(decay_gate(a, a_log, dt_bias))
-    smem[3]._reinterpret(gl.float32, [EB], flat).store(beta_gate(b))
-
-
-@gluon.jit
-def stage(
-    smem, mixed_ptr, ab_ptr, nodes_ptr, first, count, a_log, dt_bias, head, row0, C, AB,
+def fetch(
+    mixed_ptr, ab_ptr, nodes_ptr, first, count, head, row0, C, AB,
     HK: gl.constexpr, HV: gl.constexpr, DK: gl.constexpr, DV: gl.constexpr, BV: gl.constexpr,
     EB: gl.constexpr, W: gl.constexpr, TABLE: gl.constexpr, QUERIES: gl.constexpr,
 ):  # fmt: skip
-    """Bring events first .. first + EB - 1 into shared memory: k, q normalised, v, gates, k . q.
+    """Load the raw operands of events first .. first + EB - 1.
 
     Args    C, AB: distance between rows of mixed and ab. TABLE: node ids come from nodes_ptr,
             else event i is row i.
     """
-    PREP: gl.constexpr = gl.BlockedLayout([1, 8], [256 // DK, DK // 8], [W, 1], [1, 0])
-    GROUP: gl.constexpr = W * (256 // DK)
+    KEYS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // DK, DK // 8], [W, 1], [1, 0])
+    VALUES: gl.constexpr = gl.BlockedLayout([1, 8], [256 // BV, BV // 8], [W, 1], [1, 0])
+    node = _node(nodes_ptr, first, count, gl.arange(0, EB, gl.SliceLayout(1, KEYS)), TABLE)
+    row = _node(nodes_ptr, first, count, gl.arange(0, EB, gl.SliceLayout(1, VALUES)), TABLE)
+    cols = head // (HV // HK) * DK + gl.arange(0, DK, gl.SliceLayout(0, KEYS))
+    at = mixed_ptr + node[:, None] * C + cols[None, :]
+    cols_v = 2 * HK * DK + head * DV + row0 + gl.arange(0, BV, gl.SliceLayout(0, VALUES))
+    k = gl.load(at + HK * DK)
+    v = gl.load(mixed_ptr + row[:, None] * C + cols_v[None, :])
+    a = gl.load(ab_ptr + row * AB + head)
+    b = gl.load(ab_ptr + row * AB + HV + head)
+    if QUERIES:
+        return (k, v, a, b, gl.load(at))
+    else:
+        return (k, v, a, b)
+
+
+@gluon.jit
+def stage(
+    smem, raw, a_log, dt_bias, DK: gl.constexpr, BV: gl.constexpr, EB: gl.constexpr,
+    QUERIES: gl.constexpr,
+):  # fmt: skip
+    """Bring fetched operands into the staging buffers, normalised and gated."""
     plane: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    cols = head // (HV // HK) * DK + gl.arange(0, DK, gl.SliceLayout(0, PREP))[None, :]
-    span = gl.arange(0, GROUP, gl.SliceLayout(1, PREP))
-    keys = ()
-    queries = ()
-    for i in gl.static_range(EB // GROUP):
-        event = first + i * GROUP + span
-        node = _node(nodes_ptr, first + i * GROUP, count, span, TABLE)
-        at = mixed_ptr + node[:, None] * C + cols
-        live = (event < count)[:, None]
-        keys = keys + (gl.load(at + HK * DK, mask=live, other=0.0),)
-        if QUERIES:
-            queries = queries + (gl.load(at, mask=live, other=0.0),)
-    _stage_values(
-        smem, mixed_ptr, ab_ptr, nodes_ptr, first, count, a_log, dt_bias, head,
-        2 * HK * DK + head * DV + row0, C, AB, HV, BV, EB, W, TABLE,
-    )  # fmt: skip
-    for i in gl.static_range(EB // GROUP):
-        if first + i * GROUP < count:
-            k = keys[i].to(gl.float32)
-            k = k * inverse_norm(k)[:, None]
-            smem[0]._reinterpret(gl.float32, [EB, DK], plane).slice(i * GROUP, GROUP).store(k)
-            if QUERIES:
-                q = queries[i].to(gl.float32)
-                q = q * (inverse_norm(q) * DK**-0.5)[:, None]
-                kq = gl.sum(k * q, axis=1)
-                smem[4]._reinterpret(gl.float32, [EB, DK], plane).slice(i * GROUP, GROUP).store(q)
-                smem[5]._reinterpret(gl.float32, [EB], flat).slice(i * GROUP, GROUP).store(kq)
+    k = raw[0].to(gl.float32)
+    k = k * inverse_norm(k)[:, None]
+    smem[0]._reinterpret(gl.float32, [EB, DK], plane).store(k)
+    v = raw[1].to(gl.float32)
+    g = decay_gate(raw[2].to(gl.float32), a_log, dt_bias)
+    beta = beta_gate(raw[3].to(gl.float32))
+    spread = gl.full([EB, BV], 1.0, gl.float32, raw[1].type.layout)
+    smem[1]._reinterpret(gl.float32, [EB, BV], plane).store(beta[:, None] * v)
+    smem[2]._reinterpret(gl.float32, [EB, BV], plane).store((-beta * g)[:, None] * spread)
+    smem[3]._reinterpret(gl.float32, [EB, BV], plane).store(g[:, None] * spread)
+    if QUERIES:
+        q = raw[4].to(gl.float32)
+        q = q * (inverse_norm(q) * DK**-0.5)[:, None]
+        kq = gl.sum(k * q, axis=1)
+        weight = gl.convert_layout(beta, gl.SliceLayout(1, k.type.layout)) * kq
+        w = gl.fma(-weight[:, None], k, q)
+        smem[4]._reinterpret(gl.float32, [EB, DK], plane).store(w)
+        smem[5]._reinterpret(gl.float32, [EB], flat).store(kq)
     gl.thread_barrier()
+
+
+@gluon.jit
+def load_key(smem, e, DK: gl.constexpr, TILE: gl.constexpr):
+    """Load k of staged event e, chunked."""
+    return _vector(smem[0], e, DK, TILE)
+
+
+@gluon.jit
+def load_query(smem, e, DK: gl.constexpr, TILE: gl.constexpr):
+    """Load w of staged event e, chunked."""
+    return _vector(smem[4], e, DK, TILE)
 
 
 @gluon.jit
 def _vector(smem, e, DK: gl.constexpr, TILE: gl.constexpr):
     row = smem.index(e)
-    x = (row.slice(0, 16).load(gl.SliceLayout(0, TILE)),)
-    for i in gl.static_range(1, DK // 16):
-        x = x + (row.slice(i * 16, 16).load(gl.SliceLayout(0, TILE)),)
+    x = (row.slice(0, CHUNK).load(gl.SliceLayout(0, TILE)),)
+    for i in gl.static_range(1, DK // CHUNK):
+        x = x + (row.slice(i * CHUNK, CHUNK).load(gl.SliceLayout(0, TILE)),)
     return x
 
 
 @gluon.jit
-def event_key(smem, s, e, DK: gl.constexpr, TILE: gl.constexpr):
-    """Return (k, u, g) of staged event e on its parent's tile s."""
-    k = _vector(smem[0], e, DK, TILE)
-    v = smem[1].index(e).load(gl.SliceLayout(1, TILE))
-    g = smem[2].index(e).load(gl.SliceLayout(1, TILE))
-    beta = smem[3].index(e).load(gl.SliceLayout(1, TILE))
-    return k, step_update(step_dot(s, k, DK // 16), v, g, beta), g
+def event_state(smem, s, k, e, DK: gl.constexpr, TILE: gl.constexpr):
+    """Return the state after staged event e, whose key is k, on its parent's tile s."""
+    bv = smem[1].index(e).load(gl.SliceLayout(1, TILE))
+    bg = smem[2].index(e).load(gl.SliceLayout(1, TILE))
+    g = smem[3].index(e).load(gl.SliceLayout(1, TILE))
+    u = step_update(step_dot(s, k, DK // CHUNK), bv, bg)
+    return step_state(s, k, u, g, DK // CHUNK)
 
 
 @gluon.jit
-def event_output(smem, s, e, u, g, DK: gl.constexpr, TILE: gl.constexpr):
-    """Return the output rows of staged event e."""
-    q = _vector(smem[4], e, DK, TILE)
+def event_output(smem, s, w, e, DK: gl.constexpr, TILE: gl.constexpr):
+    """Return the output rows of staged event e, whose query is w, on its parent's tile s."""
+    bv = smem[1].index(e).load(gl.SliceLayout(1, TILE))
+    g = smem[3].index(e).load(gl.SliceLayout(1, TILE))
     kq = smem[5].index(e).load(gl.SliceLayout(1, TILE))
-    return step_output(step_dot(s, q, DK // 16), u, g, kq)
+    return step_output(step_dot(s, w, DK // CHUNK), g, bv, kq)

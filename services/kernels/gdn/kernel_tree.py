@@ -2,22 +2,26 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from services.kernels.gdn.kernel_step import step_state
 from services.kernels.gdn.kernel_tile import (
     allocate,
-    event_key,
     event_output,
+    event_state,
+    fetch,
+    load_key,
+    load_query,
     load_state,
+    no_state,
     stage,
     store_state,
     tile_layout,
 )
 
-# Bits of an event word beside the node id (tree_tables writes them).
+# Bits of an event word beside the node id (tree_tables writes them); the first word of a run from
+# the slot's state holds the run's length in its upper bits.
 LEAF = gl.constexpr(32)
 EMIT = gl.constexpr(64)
-RESTART = gl.constexpr(128)
 
 
 @gluon.jit
@@ -32,9 +36,13 @@ def scan_kernel(
     num_layers, layer,
     HK: gl.constexpr, HV: gl.constexpr, DK: gl.constexpr, DV: gl.constexpr, T: gl.constexpr,
     BV: gl.constexpr, EB: gl.constexpr, W: gl.constexpr, TABLE_WORDS: gl.constexpr,
-    STARTS: gl.constexpr, EVENTS: gl.constexpr,
+    COUNTS: gl.constexpr, EVENTS: gl.constexpr, LANE_EVENTS: gl.constexpr, OVERLAP: gl.constexpr,
 ):  # fmt: skip
-    """Run one lane of chains over one tile; grid (heads * tiles, lanes, batch)."""
+    """Run one lane of events over one tile; grid (heads * tiles, lanes, batch).
+
+    OVERLAP: launched before its predecessor has ended; the state is fetched meanwhile, so of what
+    is read here the predecessor may write the rows only.
+    """
     TILE: gl.constexpr = tile_layout(W)
     C: gl.constexpr = 2 * HK * DK + HV * DV
     head = gl.program_id(0) // (DV // BV)
@@ -42,8 +50,7 @@ def scan_kernel(
     lane = gl.program_id(1)
     table = tables_ptr + gl.program_id(2) * TABLE_WORDS
     slot = gl.load(table + 2).to(gl.int64)
-    start = gl.load(table + STARTS + lane)
-    count = gl.load(table + STARTS + lane + 1) - start
+    count = gl.load(table + COUNTS + lane)
     rows = gl.arange(0, BV, gl.SliceLayout(1, TILE))
     out_at = out_ptr + (gl.program_id(2) * T * HV + head) * DV + row0 + rows
     if lane == gl.num_programs(1) - 1:
@@ -54,28 +61,52 @@ def scan_kernel(
     state_ptr = recurrent_ptr + ((slot * 2 + active) * num_layers + layer) * (HV * DV * DK)
     state_ptr += (head * DV + row0) * DK
     ring = (slot * num_layers + layer) * 32
-    s = load_state(state_ptr, BV, DK, TILE)
     smem = allocate(EB, DK, BV, True)
-    events = table + EVENTS + start
+    mixed_at = mixed_ptr + ring * C
+    ab_at = ab_ptr + ring * (2 * HV)
+    events = table + EVENTS + lane * LANE_EVENTS
     a_log = gl.load(a_log_ptr + head)
     dt_bias = gl.load(dt_bias_ptr + head)
+    left = gl.load(events) >> 8
+    s = no_state(BV, DK, TILE)
+    if OVERLAP:
+        gdc_launch_dependents()
+        s = load_state(state_ptr, BV, DK, TILE)
+        gdc_wait()
     for first in range(0, count, EB):
-        stage(
-            smem, mixed_ptr + ring * C, ab_ptr + ring * (2 * HV), events, first, count, a_log,
-            dt_bias, head, row0, C, 2 * HV, HK, HV, DK, DV, BV, EB, W, True, True,
+        raw = fetch(
+            mixed_at, ab_at, events, first, count, head, row0, C, 2 * HV,
+            HK, HV, DK, DV, BV, EB, W, True, True,
         )  # fmt: skip
-        word = gl.load(events + first)
-        for e in range(0, gl.minimum(EB, count - first)):
-            following = gl.load(events + first + e + 1)
-            if (word & RESTART) != 0:
+        if first == 0 and not OVERLAP:
+            s = load_state(state_ptr, BV, DK, TILE)
+        stage(smem, raw, a_log, dt_bias, DK, BV, EB, True)
+        at = 0
+        end = gl.minimum(EB, count - first)
+        while at < end:
+            if left == 0:
+                left = gl.load(events + first + at) >> 8
                 s = load_state(state_ptr, BV, DK, TILE)
-            k, u, g = event_key(smem, s, e, DK, TILE)
-            o = event_output(smem, s, e, u, g, DK, TILE).to(out_ptr.dtype.element_ty)
-            at = out_at + (word & 31) * (HV * DV)
-            gl.store(at, o, mask=(rows >= 0) & ((word & EMIT) != 0))
-            if (word & LEAF) == 0:
-                s = step_state(s, k, u, g, DK // 16)
-            word = following
+            stop = gl.minimum(at + left, end)
+            left -= stop - at
+            word = gl.load(events + first + at)
+            k = load_key(smem, at, DK, TILE)
+            w = load_query(smem, at, DK, TILE)
+            for e in range(at, stop):
+                following = gl.load(events + first + e + 1)
+                out_row = out_at + (word & 31) * (HV * DV)
+                emit = (rows >= 0) & ((word & EMIT) != 0)
+                if (word & LEAF) == 0:
+                    o = event_output(smem, s, w, e, DK, TILE).to(out_ptr.dtype.element_ty)
+                    s = event_state(smem, s, k, e, DK, TILE)
+                else:
+                    o = event_output(smem, s, w, e, DK, TILE).to(out_ptr.dtype.element_ty)
+                w = load_query(smem, gl.minimum(e + 1, EB - 1), DK, TILE)
+                if (following & LEAF) == 0:
+                    k = load_key(smem, gl.minimum(e + 1, EB - 1), DK, TILE)
+                gl.store(out_row, o, mask=emit)
+                word = following
+            at = stop
 
 
 @gluon.jit(do_not_specialize=["num_layers", "layer"])
@@ -122,16 +153,16 @@ def path_kernel(
             count = gl.load(table + LENGTHS + path) - fork
             state_ptr = cut_at + (fork - 1) * (HV * DV * DK)
         nodes = table + PATHS + path * 16 + fork
-        s = load_state(state_ptr, BV, DK, TILE)
-        stage(
-            smem, mixed_ptr + ring * C, ab_ptr + ring * (2 * HV), nodes, 0, count, a_log,
-            dt_bias, head, row0, C, 2 * HV, HK, HV, DK, DV, BV, 16, W, True, True,
+        raw = fetch(
+            mixed_ptr + ring * C, ab_ptr + ring * (2 * HV), nodes, 0, count, head, row0, C,
+            2 * HV, HK, HV, DK, DV, BV, 16, W, True, True,
         )  # fmt: skip
+        s = load_state(state_ptr, BV, DK, TILE)
+        stage(smem, raw, a_log, dt_bias, DK, BV, 16, True)
         for e in range(0, count):
-            k, u, g = event_key(smem, s, e, DK, TILE)
-            o = event_output(smem, s, e, u, g, DK, TILE).to(out_ptr.dtype.element_ty)
+            o = event_output(smem, s, load_query(smem, e, DK, TILE), e, DK, TILE)
             at = out_at + gl.load(nodes + e) * (HV * DV)
-            gl.store(at, o, mask=(rows >= 0) & (e >= own))
-            s = step_state(s, k, u, g, DK // 16)
+            gl.store(at, o.to(out_ptr.dtype.element_ty), mask=(rows >= 0) & (e >= own))
+            s = event_state(smem, s, load_key(smem, e, DK, TILE), e, DK, TILE)
             if LEVEL == 0:
                 store_state(cut_at + e * (HV * DV * DK), s, BV, DK, TILE)
