@@ -25,7 +25,7 @@ from services.kernels.tree_tables import (
 )
 
 LOG2_E = 1.4426950408889634
-MERGE_CHUNK = 64
+MERGE_CHUNK = 32
 # (architecture, head dim): rows of a tile, keys of a block, launch of the split kernel.
 TILES = {
     (90, 256): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 3}),
@@ -34,7 +34,7 @@ TILES = {
     (121, 64): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 2}),
 }
 SMALL = {"num_warps": 4, "num_stages": 1}
-MERGE = {"num_warps": 8, "num_stages": 1}
+MERGE = {"num_warps": 4, "num_stages": 1}
 TABLES = {
     "DEPTHS": DEPTHS,
     "PATHS": LEAF_PATHS,
