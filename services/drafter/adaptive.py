@@ -17,10 +17,10 @@ FLOOR: Final = 1e-4
 LOOKUP_FLOOR: Final = 0.02
 # How often a pass is right when the spine before it was, and what it must gain to be run.
 PASS_HIT: Final = 0.8
-PASS_GAIN: Final = 0.07
-# What one more row costs as a share of the rest of a cycle, where rows are not fixed: half of
+PASS_GAIN: Final = 0.04
+# What one more row costs as a share of the rest of a cycle, where rows are not fixed: a third of
 # what was measured on a CPU, in favour of accepted drafts.
-ROW_COST: Final = 0.012
+ROW_COST: Final = 0.008
 
 
 class _Candidate(NamedTuple):
