@@ -52,3 +52,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = tiny_config()
     folder = tmp_path_factory.mktemp("tiny")
     return write_folder(folder, config, stored_names(random_tensors(config, seed=11)))
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """One Ray of this test run, in test mode, with room for two stage groups."""
+    from services.runtime.ray_session import RaySession
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LUMOTREE_TEST_MODE", "1")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        session = RaySession("cpu", groups=2)
+    yield
+    session.close()

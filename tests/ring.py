@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from services.committer.digest import state_digest
 from services.committer.stage import CommitterStage
 from services.contract import pb
 from services.contract.config import EngineConfig
-from services.contract.limits import PAGE
+from services.contract.limits import PAGE, TABLE_WORDS
 from services.contract.sampling import (
     Budget,
     Drafting,
@@ -25,7 +26,7 @@ from services.contract.tree import Tree, TreeTag, tree_to_proto
 from services.kernels.tree_tables import build_tables
 from services.model.checkpoint import Checkpoint
 from services.model.weights import load_target
-from services.runtime.buffers import Arenas, make_arenas
+from services.runtime.buffers import Arenas, make_arenas, model_dtype
 from services.runtime.local import LocalGroup
 from services.runtime.ring_guard import check_chunk
 from services.runtime.stage import Stage, StageMessage
@@ -48,7 +49,7 @@ class ChosenDrafter(Stage):
     def __init__(self, arenas: Arenas, config: EngineConfig, epoch: int) -> None:
         super().__init__(epoch, config.max_sequences)
         self.draft: Draft = root_only
-        self._tables = arenas.drafter["tree_tables"].numpy()
+        self._tables = arenas.drafter["tree_tables"]
         self._grid = config.prefill_grid
 
     def warmup(self) -> None:
@@ -90,7 +91,9 @@ class ChosenDrafter(Stage):
                 part.generation,
             )
             where = part.committed_length, part.slot, part.cycle
-            build_tables(tree, *where, self._tables[part.slot])
+            words = np.zeros(TABLE_WORDS, np.int32)
+            build_tables(tree, *where, words)
+            self._tables[part.slot].copy_(torch.from_numpy(words))
             part.tree.CopyFrom(tree_to_proto(tree, tag))
         return message
 
@@ -119,9 +122,11 @@ class Ring:
         grid: int = 64,
         poison: bool = False,
         num_pages: int = 0,
+        device: str = "cpu",
     ) -> None:
         self.config = EngineConfig(
             model=str(folder),
+            device=device,
             max_sequences=slots,
             context_length=context,
             prefill_grid=grid,
@@ -130,7 +135,7 @@ class Ring:
         )
         checkpoint = Checkpoint.open(folder)
         self.model = checkpoint.config
-        weights = load_target(checkpoint, torch.float32)
+        weights = load_target(checkpoint, model_dtype(self.config), device)
         self.arenas = make_arenas(self.model, self.config)
         if poison:
             for arena in (self.arenas.verifier, self.arenas.drafter, self.arenas.committer):

@@ -63,7 +63,7 @@ def test_2480_rows_draw_the_token_of_the_brute_force(rng: np.random.Generator, s
 
 def without(**changes: object) -> Callable[[Case], Case]:
     def plant(case: Case) -> Case:
-        values = dataclasses.replace(case.sequence.params, **changes)  # type: ignore[arg-type]
+        values = dataclasses.replace(case.sequence.params, **changes)
         sequence = dataclasses.replace(case.sequence, params=values)
         return make_case(case.tree, sequence, case.logits)
 
@@ -106,7 +106,7 @@ def test_a_parameter_that_is_ignored_is_found(
 
 def lone_case(values: np.ndarray, sampling: SamplingParams, **more: object) -> Case:
     logits = torch.from_numpy(np.tile(values.astype(np.float32), (1, 32, 1)))
-    sequence = Sequence(sampling, Budget(100, 0, (), (), 4096), **more)  # type: ignore[arg-type]
+    sequence = Sequence(sampling, Budget(100, 0, (), (), 4096), **more)
     return make_case(make_tree((-1,)), sequence, logits)
 
 

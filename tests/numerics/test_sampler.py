@@ -61,7 +61,7 @@ def other_row(case: Case) -> Case:
 
 def other_values(**changes: float) -> Callable[[Case], Case]:
     def plant(case: Case) -> Case:
-        params = dataclasses.replace(case.sequence.params, **changes)  # type: ignore[arg-type]
+        params = dataclasses.replace(case.sequence.params, **changes)
         sequence = dataclasses.replace(case.sequence, params=params)
         return make_case(case.tree, sequence, case.logits)
 

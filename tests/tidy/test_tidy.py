@@ -33,7 +33,7 @@ MARKS = {"skip", "skipif", "xfail", "flaky"}
 MACHINE = re.compile(r"(?<![\w.])/(?:work|root|home)/(?!lumotree)\w|(?<!\w)/tmp/\w")
 HOSTS = re.compile(r"pypi\.org|pythonhosted|registry\.npm|index-url=")
 # Not looked at: generated, data, and this file, which names what it looks for.
-UNREAD = (GENERATED, "models/", "tests/data/", "tests/tidy/test_tidy.py")
+UNREAD = ("benchmarks/data/", GENERATED, "models/", "tests/data/", "tests/tidy/test_tidy.py")
 
 
 def sized_functions(path: str, tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -15,7 +15,9 @@ def codec() -> TextCodec:
     return TextCodec.load(EMBEDDED_MODEL)
 
 
-@pytest.mark.parametrize("text", ["plain", "日本語 🎉 é", "a\u0301 <think> x", "\ufeff\u200d👩‍👩‍👧", ""])
+@pytest.mark.parametrize(
+    "text", ["plain", "日本語 🎉 é", "a\u0301 <think> x", "\ufeff\u200d👩‍👩‍👧", ""]
+)
 def test_decode_returns_what_was_encoded(codec: TextCodec, text: str) -> None:
     assert codec.decode(codec.encode(text), skip_special=False) == _nfc(text)
 
