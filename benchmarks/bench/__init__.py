@@ -1,0 +1,1 @@
+"""Rows of prompt and decode speed, as llama-bench prints them."""
