@@ -23,6 +23,9 @@ OptionalFile = Path | None
 def serve(
     model: opt.Model = opt.EMBEDDED_MODEL,
     runtime: Annotated[str, typer.Option("--runtime", help="inproc or ray.")] = "inproc",
+    groups: Annotated[
+        int, typer.Option("--groups", help="Stage groups, one a GPU host; needs ray.")
+    ] = 1,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Port; 0 takes a free one.")] = 50051,
     tls_cert: Annotated[OptionalFile, typer.Option("--tls-cert", help="PEM chain.")] = None,
@@ -43,6 +46,7 @@ def serve(
     config = EngineConfig(
         model=str(model),
         runtime=runtime,
+        groups=groups,
         device=device,
         threads=threads,
         context_length=max_model_len,

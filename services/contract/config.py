@@ -11,6 +11,7 @@ from services.contract.errors import ContractError, InvalidField
 from services.contract.limits import (
     MAX_CONTEXT,
     MAX_DRAFTER_CHARS,
+    MAX_GROUPS,
     MAX_PATH,
     MAX_SEQUENCES,
     MAX_SHAPE_CHARS,
@@ -30,7 +31,8 @@ class EngineConfig:
     """Hold what an engine is built from.
 
     Args    model: folder of the checkpoint. num_pages: 0 makes enough for every sequence at
-            full context. device: "cpu", "cuda" or "cuda:N". dtype: "auto" is float32 on a CPU
+            full context. groups: copies of the three stages, one a GPU host. device: "cpu",
+            "cuda" or "cuda:N". dtype: "auto" is float32 on a CPU
             and bfloat16 elsewhere; "bfloat16" on a CPU rounds the operands of matrix products.
             free_rows: plain decoding with one row, for a benchmark only; its bits are not those
             of tree decoding.
@@ -40,6 +42,7 @@ class EngineConfig:
     model: str
     mode: str = "exact"
     runtime: str = "inproc"
+    groups: int = 1
     device: str = "cpu"
     dtype: str = "auto"
     threads: int = 2
@@ -58,6 +61,7 @@ class EngineConfig:
         for name, allowed in _CHOICES.items():
             _choice(getattr(self, name), allowed, name)
         _check_device(self.device)
+        _check_groups(self.groups, self.runtime)
         whole(self.threads, 1, 1024, "threads")
         whole(self.max_sequences, 1, MAX_SEQUENCES, "max_sequences")
         whole(self.context_length, 2 * MAX_PATH, MAX_CONTEXT, "context_length")
@@ -88,6 +92,13 @@ def _check_device(device: str) -> None:
     kind, _, index = text(device, 16, "device").partition(":")
     if kind not in ("cpu", "cuda") or (":" in device and not (kind == "cuda" and index.isdigit())):
         raise InvalidField("UNKNOWN_VALUE", f"{device!r}; use cpu, cuda or cuda:N", "device")
+
+
+def _check_groups(groups: int, runtime: str) -> None:
+    whole(groups, 1, MAX_GROUPS, "groups")
+    if groups > 1 and runtime != "ray":
+        message = f"{groups} stage groups in one process; use runtime ray"
+        raise InvalidField("GROUPS", message, "groups")
 
 
 def _check_grid(grid: int) -> None:

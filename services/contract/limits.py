@@ -16,6 +16,7 @@ PAGE: Final = 64
 PREFILL_GRID: Final = 256
 MAX_CONTEXT: Final = 1 << 20
 MAX_SEQUENCES: Final = 256
+MAX_GROUPS: Final = 64
 MAX_VOCAB: Final = 1 << 20
 ALIGN_BYTES: Final = 256
 

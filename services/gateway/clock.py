@@ -53,9 +53,13 @@ class CycleClock:
         """Whether live sequences have seen no step for a minute."""
         return not self.scheduler.is_idle and time.monotonic() - self.last_step > 60.0
 
+    def refuse(self) -> None:
+        """Refuse new sequences from now on."""
+        self._draining = True
+
     def drain(self, timeout_s: float) -> bool:
         """Refuse new sequences, wait for the live ones; say whether all of them ended."""
-        self._draining = True
+        self.refuse()
         deadline = time.monotonic() + timeout_s
         while not self.scheduler.is_idle and time.monotonic() < deadline:
             time.sleep(0.01)

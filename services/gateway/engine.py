@@ -29,30 +29,39 @@ class Generation:
 
 
 class Engine:
-    """Everything needed to turn text into tokens and tokens into text."""
+    """Everything needed to turn text into tokens and tokens into text.
 
-    def __init__(self, config: EngineConfig, group: StageGroup) -> None:
+    Args    others: further groups, which a server uses; `generate` uses the first alone.
+    """
+
+    def __init__(
+        self, config: EngineConfig, group: StageGroup, others: Iterable[StageGroup] = ()
+    ) -> None:
         folder = Path(config.model)
         self.config = config
         self.group = group
+        self.groups = (group, *others)
         self.codec = TextCodec.load(folder)
         self.template = ChatTemplate.load(folder, self.codec)
         self.defaults = Defaults.load(folder, group.eos_ids, config.context_length)
-        self.scheduler = Scheduler(group, self.codec, config)
+        self.schedulers = tuple(Scheduler(each, self.codec, config) for each in self.groups)
+        self.scheduler = self.schedulers[0]
         self._ids = itertools.count()
 
     @classmethod
     def open(cls, config: EngineConfig, progress: Progress | None = None) -> Engine:
         """Load a checkpoint and build the three stages where `config.runtime` says."""
         if config.runtime == "ray":
-            from services.gateway.ray_group import build_ray_group
+            from services.gateway.ray_group import build_ray_groups
 
-            return cls(config, build_ray_group(config, progress))
+            first, *others = build_ray_groups(config, progress)
+            return cls(config, first, others)
         return cls(config, build_local_group(config, progress))
 
     def close(self) -> None:
         """Free the stages' memory."""
-        self.group.close()
+        for group in self.groups:
+            group.close()
 
     def generate(
         self, request: GenerationRequest, watch: Callable[[Event], None] | None = None

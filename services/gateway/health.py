@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from grpc_health.v1 import health, health_pb2
 
 from services.contract import pb
 from services.gateway.clock import CycleClock
+from services.gateway.router import Router
 from services.runtime.group import StageGroup
 
 SERVICE = pb.generation_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name
@@ -18,11 +20,14 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class HealthMonitor:
-    """Keep the health service equal to the group's own view of its stages."""
+    """Keep the health service equal to the groups' own view of their stages.
 
-    def __init__(self, group: StageGroup, clock: CycleClock) -> None:
+    With several groups a name serves while it does in one of them.
+    """
+
+    def __init__(self, groups: Sequence[StageGroup], clock: CycleClock | Router) -> None:
         self.servicer = health.aio.HealthServicer()
-        self._group = group
+        self._groups = tuple(groups)
         self._clock = clock
         self._shown: dict[str, int] = {}
         self._draining = False
@@ -40,11 +45,11 @@ class HealthMonitor:
 
     async def update(self) -> None:
         """Show the present state; watchers hear of changes only."""
-        stages = self._group.health()
+        seen = [group.health() for group in self._groups]
         usable = not self._draining and not self._clock.is_stuck
         for name in STAGES:
-            await self._show(name, usable and stages.get(name, False))
-        whole = usable and all(stages.get(name, False) for name in STAGES)
+            await self._show(name, usable and any(stages.get(name, False) for stages in seen))
+        whole = usable and any(all(stages.values()) for stages in seen)
         for name in ("", SERVICE):
             await self._show(name, whole)
 

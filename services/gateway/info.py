@@ -15,6 +15,7 @@ from services.contract.limits import MAX_PATH, MAX_QUEUE, MAX_ROWS
 from services.contract.sampling import SamplingParams
 from services.gateway import replies
 from services.gateway.engine import Engine
+from services.gateway.router import Router
 from services.gateway.scheduler import Scheduler
 from services.model.inspect import CheckpointFacts, describe
 
@@ -96,21 +97,22 @@ class ServerFacts:
             runtime=self.engine.config.runtime,
             transport=str(stats.get("mode", "inproc")),
             mode=self.engine.config.mode,
-            epochs=[self.engine.group.epoch],
+            epochs=[group.epoch for group in self.engine.groups],
             fingerprint={str(k): str(v) for k, v in fingerprint.items()},
             config={k: str(v) for k, v in config.items() if k != "model"},
         )
 
-    def load(self, scheduler: Scheduler) -> gen.GetLoadResponse:
+    def load(self, scheduler: Scheduler | Router) -> gen.GetLoadResponse:
         """Return what runs, waits and is held."""
-        config = self.engine.config
+        config, groups = self.engine.config, len(self.engine.groups)
+        num_pages = groups * config.total_pages
         return gen.GetLoadResponse(
             running=scheduler.num_running,
             waiting=scheduler.num_waiting,
-            queue_limit=MAX_QUEUE,
-            slots_total=config.max_sequences,
+            queue_limit=groups * MAX_QUEUE,
+            slots_total=groups * config.max_sequences,
             slots_used=scheduler.num_running,
-            pages_total=config.total_pages,
-            pages_used=config.total_pages - scheduler.free_pages,
+            pages_total=num_pages,
+            pages_used=num_pages - scheduler.free_pages,
             speculation=replies.summary(scheduler.speculation),
         )

@@ -12,8 +12,8 @@ from services.runtime.ray_group import RayGroup
 Progress = Callable[[str, int, int], None]
 
 
-def build_ray_group(config: EngineConfig, progress: Progress | None = None) -> RayGroup:
-    """Start or join Ray, place the actors, load and wire them.
+def build_ray_groups(config: EngineConfig, progress: Progress | None = None) -> list[RayGroup]:
+    """Start or join Ray, place the actors of every group, load and wire them.
 
     Raises  CheckpointError for a folder that is not what it says; UnavailableError where no
             host has room or the stages cannot share memory.
@@ -25,12 +25,16 @@ def build_ray_group(config: EngineConfig, progress: Progress | None = None) -> R
 
     model = Checkpoint.open(Path(config.model)).config
     kinds = {"drafter": DrafterActor, "verifier": VerifierActor, "committer": CommitterActor}
-    session = RaySession(config.device, groups=1)
+    session = RaySession(config.device, config.groups)
+    groups: list[RayGroup] = []
     try:
-        group = RayGroup(model, config, kinds, session)
+        for index in range(config.groups):
+            groups.append(RayGroup(model, config, kinds, session))
+            if progress is not None:
+                progress("stage groups", index + 1, config.groups)
     except BaseException:
-        session.close()
+        for group in groups:
+            group.close()
+        session.end()
         raise
-    if progress is not None:
-        progress("stages", len(kinds), len(kinds))
-    return group
+    return groups

@@ -76,6 +76,16 @@ class Scheduler:
         return not self._waiting and not self._running
 
     @property
+    def num_slots(self) -> int:
+        """Sequences that may run at once."""
+        return self._config.max_sequences
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether every stage of the group serves."""
+        return all(self._group.health().values())
+
+    @property
     def free_pages(self) -> int:
         """Key-value pages that nobody holds."""
         return self._pages.num_free

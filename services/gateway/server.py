@@ -19,6 +19,7 @@ from services.gateway.clock import CycleClock
 from services.gateway.engine import Engine
 from services.gateway.health import SERVICE, HealthMonitor
 from services.gateway.info import ServerFacts
+from services.gateway.router import Router
 from services.gateway.servicer import GenerationServicer
 from services.gateway.tls import TlsFiles, server_credentials
 from services.runtime.log import get_logger
@@ -45,7 +46,7 @@ class Server:
     engine: Engine
     options: ServeOptions
     port: int = 0
-    _clock: CycleClock = field(init=False)
+    _clock: CycleClock | Router = field(init=False)
     _monitor: HealthMonitor = field(init=False)
     _server: grpc.aio.Server = field(init=False)
     _watch: asyncio.Task[None] = field(init=False)
@@ -55,8 +56,9 @@ class Server:
 
         Raises  InvalidField if the port cannot be bound or TLS files are missing.
         """
-        self._clock = CycleClock(self.engine.scheduler)
-        self._monitor = HealthMonitor(self.engine.group, self._clock)
+        clocks = [CycleClock(scheduler) for scheduler in self.engine.schedulers]
+        self._clock = clocks[0] if len(clocks) == 1 else Router(clocks)
+        self._monitor = HealthMonitor(self.engine.groups, self._clock)
         interceptors = [BearerAuth(self.options.token)] if self.options.token else []
         self._server = grpc.aio.server(
             options=_CHANNEL_OPTIONS,

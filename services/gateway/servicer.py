@@ -24,6 +24,7 @@ from services.gateway.clock import CycleClock
 from services.gateway.engine import Engine
 from services.gateway.info import ServerFacts
 from services.gateway.requests import Delta, Finished, Prefilled
+from services.gateway.router import Router
 from services.gateway.session import ChoiceEvent, Session
 from services.gateway.trace import TraceHub
 from services.gateway.translate import GenerateRequest, Translator
@@ -35,7 +36,7 @@ Context: TypeAlias = grpc.aio.ServicerContext
 class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
     """Answer the public service from one engine."""
 
-    def __init__(self, engine: Engine, clock: CycleClock, facts: ServerFacts) -> None:
+    def __init__(self, engine: Engine, clock: CycleClock | Router, facts: ServerFacts) -> None:
         self._engine = engine
         self._clock = clock
         self._facts = facts

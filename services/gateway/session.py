@@ -10,6 +10,7 @@ from services.contract import pb
 from services.contract.errors import ExhaustedError
 from services.gateway.clock import CycleClock
 from services.gateway.requests import Event, Finished, FinishReason, GenerationRequest
+from services.gateway.router import Router
 from services.gateway.translate import GenerateRequest, Resolved
 
 MAX_EVENTS = 4096
@@ -31,7 +32,7 @@ class Session:
     reader that falls behind by more than MAX_EVENTS loses its request, never the server.
     """
 
-    def __init__(self, clock: CycleClock, request_id: str, resolved: Resolved) -> None:
+    def __init__(self, clock: CycleClock | Router, request_id: str, resolved: Resolved) -> None:
         self.request_id = request_id
         self.resolved = resolved
         self._clock = clock

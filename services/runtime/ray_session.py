@@ -29,12 +29,13 @@ def unit_of(device: str) -> str:
 
 
 class RaySession:
-    """A connection to Ray; one that was started here ends here.
+    """A connection to Ray; one that was started here ends with its last group.
 
-    Args    groups: stage groups that a Ray started here has room for.
+    Args    groups: stage groups that use it; a Ray started here has room for as many.
     """
 
     def __init__(self, device: str, groups: int) -> None:
+        self._users = groups
         self._is_ours = not ray.is_initialized()
         if not self._is_ours:
             return
@@ -55,6 +56,12 @@ class RaySession:
         )
 
     def close(self) -> None:
+        """Let one group go; the last one ends the connection."""
+        self._users -= 1
+        if self._users <= 0:
+            self.end()
+
+    def end(self) -> None:
         """End the connection; stop Ray if it was started here."""
         if self._is_ours and ray.is_initialized():
             ray.shutdown()
