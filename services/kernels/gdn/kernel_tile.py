@@ -19,7 +19,6 @@ from services.kernels.gdn.kernel_step import (
     step_update,
 )
 
-
 CHUNK = gl.constexpr(32)
 
 

@@ -18,8 +18,8 @@ from services.kernels import tree_tables
 from services.kernels.compile_case import CompileCase
 from services.kernels.gdn.kernel_step import decay_gate, exp32, inverse_norm
 
-ROWS: Final = 64
-WARPS: Final = 8
+ROWS: Final = 16
+WARPS: Final = 4
 
 
 @triton.jit
@@ -118,8 +118,8 @@ def triangular(operands: tuple[torch.Tensor, ...], layer: int) -> None:
 
 def compile_cases(arch: int) -> list[CompileCase]:
     """Return the triangular scan at the 27B shape."""
-    types = {name: "*bf16" for name in ("mixed_ptr", "ab_ptr", "out_ptr")}
-    types |= {name: "*fp32" for name in ("a_log_ptr", "dt_bias_ptr", "recurrent_ptr")}
+    types = dict.fromkeys(("mixed_ptr", "ab_ptr", "out_ptr"), "*bf16")
+    types |= dict.fromkeys(("a_log_ptr", "dt_bias_ptr", "recurrent_ptr"), "*fp32")
     types |= {"words_ptr": "*i32", "tables_ptr": "*i32", "num_layers": "i32", "layer": "i32"}
     constants: dict[str, Any] = {"HK": 16, "HV": 48, "DK": 128, "DV": 128, "T": 32, "BV": ROWS}
     constants |= {"TABLE_WORDS": 2048, "PARTS": 2, "PRECISION": "tf32x3"}
