@@ -9,7 +9,9 @@ from typing import Final, Protocol
 import torch
 
 from services.contract.limits import DEFAULT_DEPTH, MAX_DEPTH, MAX_PATH, MAX_ROWS, MAX_SLAB
+from services.contract.sampling import SamplingParams
 from services.drafter.draft import Marginals
+from services.drafter.penalties import DraftPenalties
 from services.kernels import select
 from services.runtime.graphs import Graphs, Mirror, finish
 
@@ -64,6 +66,7 @@ class NewRows:
     Args    start: position of the first row. token_ids: the token after each row. nodes: their
             nodes in the ring half `ring` of the slot's hidden rows. num_passes: most MTP
             passes. watch: may end them earlier, where the host can look between passes.
+            sampling: whose penalties the drafts should foresee.
     """
 
     slot: int
@@ -73,6 +76,7 @@ class NewRows:
     ring: int
     num_passes: int
     watch: Watch | None = None
+    sampling: SamplingParams | None = None
 
 
 class MtpPasses:
@@ -89,7 +93,9 @@ class MtpPasses:
         hidden_ring: torch.Tensor,
         prefill_hidden: torch.Tensor,
         vocab_size: int,
+        penalties: DraftPenalties | None = None,
     ) -> None:
+        self._penalties = penalties
         device, width = hidden_ring.device, hidden_ring.shape[-1]
         self._head = head
         self._on_host = device.type == "cpu"
@@ -130,14 +136,21 @@ class MtpPasses:
         ids, gather, slots, starts, counts, active = self._inputs(batch, width)
         hidden, logits = self._hidden[: batch * width], self._logits[:batch]
         count = num_ranks if self._on_host else max(num_ranks, LEAST_RANKS)
+        penalties = self._penalties
+        if penalties is not None and not penalties.stage([row.sampling for row in rows]):
+            penalties = None
 
         def first() -> None:
             torch.index_select(self._ring, 0, gather, out=hidden)
             self._head.first_pass(ids, hidden, slots, starts, counts, logits)
+            if penalties is not None:
+                penalties.gather(slots)
 
         def later(index: int) -> None:
             if index:
                 self._head.chained_pass(self._drafted[:batch], active[index], logits)
+            if penalties is not None:
+                penalties.apply(logits)
             self._rank(index, batch, count, logits)
 
         depth = max(allowed)
@@ -145,7 +158,8 @@ class MtpPasses:
             first()
             depth = self._watched(rows, count, allowed, active, later)
         else:
-            self.graphs.run((batch, depth, count), lambda: _run_all(first, later, depth))
+            key = batch, depth, count, penalties is not None
+            self.graphs.run(key, lambda: _run_all(first, later, depth))
         self.num_passes += max(1, depth)
         return self._read(batch, allowed, count)
 

@@ -65,7 +65,8 @@ class DraftedSequence:
             return None
         watch = Spine(self.text, self.calibration) if self.shape.is_adaptive and passes else None
         ring = (self.record.cycle - 1) & 1
-        return NewRows(slot, length - len(emitted), emitted, nodes, ring, passes, watch)
+        start, sampling = length - len(emitted), self.record.sampling
+        return NewRows(slot, start, emitted, nodes, ring, passes, watch, sampling)
 
     def advance(self, part: pb.stage_pb2.CycleSequence, draft: Draft) -> None:
         """Move on to the tree of this cycle."""

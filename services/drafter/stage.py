@@ -20,6 +20,7 @@ from services.drafter.draft import Draft, Marginals, trimmed
 from services.drafter.fill import fill_shape
 from services.drafter.lookup import RequestText, TenantTexts
 from services.drafter.passes import DraftHead, MtpPasses, NewRows
+from services.drafter.penalties import DraftPenalties
 from services.drafter.probes import parse_probe
 from services.drafter.sequence import DraftedSequence
 from services.drafter.shape import parse_shape
@@ -69,7 +70,8 @@ class DrafterStage(Stage):
         self._passes: MtpPasses | None = None
         if head is not None:
             rings = verifier["hidden_ring"], verifier["prefill_hidden"]
-            self._passes = MtpPasses(head, *rings, vocab_size)
+            penalties = DraftPenalties(verifier["output_counts"], verifier["logit_bias"])
+            self._passes = MtpPasses(head, *rings, vocab_size, penalties)
         self._tables = tables
         self._host_tables = torch.zeros_like(tables, device="cpu", pin_memory=tables.is_cuda)
         self._grid, self._vocab_size, self._context = prefill_grid, vocab_size, context_length

@@ -80,6 +80,8 @@ class DrafterRig:
         specs = [
             BufferSpec("hidden_ring", (SLOTS, 2, 32, WIDTH), torch.float32),
             BufferSpec("prefill_hidden", (GRID, WIDTH), torch.float32),
+            BufferSpec("output_counts", (SLOTS, VOCAB), torch.int32),
+            BufferSpec("logit_bias", (SLOTS, VOCAB), torch.float32),
         ]
         tables = [BufferSpec("tree_tables", (SLOTS, TABLE_WORDS), torch.int32)]
         self.arenas = Arenas(
