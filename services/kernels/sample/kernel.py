@@ -44,8 +44,8 @@ def draw(logits, tables, state, out, random_words=None):
         **_LISTS,
     )  # fmt: skip
     overflow_kernel[(rows,)](
-        *operands, scratch.tops, **given, **is_given, STEP=min(STEP, state.lanes),
-        LIST=state.survivors, **_ROWS,
+        *operands, scratch.tops, scratch.totals, chunk, **given, **is_given,
+        STEP=min(STEP, state.lanes), LIST=state.survivors, **_ROWS,
     )  # fmt: skip
 
 

@@ -9,7 +9,13 @@ draws; rows whose list overflowed, or does not hold all that top-p keeps, are le
 import triton
 import triton.language as tl
 
-from services.kernels.fixed.kernel_fixed import LOW_KEY, random_word, sort_key, weight
+from services.kernels.fixed.kernel_fixed import (
+    LOW_KEY,
+    random_word,
+    sort_key,
+    target_weight,
+    weight,
+)
 from services.kernels.sample.kernel_filters import (
     kth_key,
     kth_of_all,
@@ -77,6 +83,12 @@ def choices(words, reals, packed_top, vocab, LIST: tl.constexpr):
 
 
 @triton.jit
+def is_weighed(ranks, top_p, floor):
+    """Return whether `collect` adds up the weight of the whole row."""
+    return (ranks == 0) & ((top_p < 1.0) | (floor == NEG_INF))
+
+
+@triton.jit
 def row_top(tops, program):
     """Return the packed maximum of a row."""
     return tl.max(tl.load(tops + program * PARTS + tl.arange(0, PARTS)), 0)
@@ -103,7 +115,8 @@ def collect_kernel(logits, tree_stride, row_stride, tables, table_stride, sampli
         packed_top = row_top(tops, program)
         scale, top_p, top, floor, ranks, _, wanted = choices(words, reals, packed_top, vocab, LIST)
         place = program * PARTS + part
-        if is_sampled(words, packed_top) & ((wanted > 0) | (floor > NEG_INF)):
+        if is_sampled(words, packed_top):
+            lists, weighs = (wanted > 0) | (floor > NEG_INF), is_weighed(ranks, top_p, floor)
             bound = tl.full([], LOW_KEY, tl.int32)
             if (wanted > 0) & (wanted <= LANES * PARTS):
                 lanes = program * PARTS * LANES + tl.arange(0, LANES * PARTS)
@@ -116,18 +129,18 @@ def collect_kernel(logits, tree_stride, row_stride, tables, table_stride, sampli
                 x = tile_values(row, ids)
                 wide = x.to(tl.float64)
                 keep = (wide >= floor) & (x > NEG_INF)
-                if (top_p < 1.0) & (ranks == 0):
+                if weighs:
                     total += tl.sum(tl.where(keep, weight((wide - top) * scale), 0), 0)
-                chosen = (keep & (sort_key(x) >= bound)).to(tl.int32)
-                offset = size + tl.cumsum(chosen, 0) - chosen
-                mask = (chosen > 0) & (offset < LIST)
-                tl.store(list_values + place * LIST + offset, x, mask=mask)
-                tl.store(list_ids + place * LIST + offset, ids, mask=mask)
-                size += tl.sum(chosen, 0)
-            tl.store(sizes + place, size)
+                chosen = (keep & (sort_key(x) >= bound) & lists).to(tl.int32)
+                found = tl.sum(chosen, 0)
+                if found > 0:
+                    offset = size + tl.cumsum(chosen, 0) - chosen
+                    mask = (chosen > 0) & (offset < LIST)
+                    tl.store(list_values + place * LIST + offset, x, mask=mask)
+                    tl.store(list_ids + place * LIST + offset, ids, mask=mask)
+                    size += found
+            tl.store(sizes + place, tl.where(lists, size, LIST + 1))
             tl.store(totals + place, total)
-        else:
-            tl.store(sizes + place, LIST + 1)
 
 
 @triton.jit
@@ -187,16 +200,16 @@ def resolve_kernel(tables, table_stride, sampling, doubles, tops, sizes, totals,
                 if holds:
                     word = row_word(table, node, words, given, program, GIVEN)
                     token = resolve(
-                        (), survivors, size, top, floor, scale, cut, total, top_p, word,
-                        True, LIST,
+                        (), survivors, size, top, floor, scale, cut, total, top_p, word, 0, size,
+                        total * 0, True, LIST,
                     )  # fmt: skip
         tl.store(out + program, token)
 
 
 @triton.jit
 def overflow_kernel(logits, tree_stride, row_stride, tables, table_stride, sampling, doubles,
-                    singles, marks, counts, bias, tops, given, out, vocab, GIVEN: tl.constexpr,
-                    STEP: tl.constexpr, LIST: tl.constexpr):  # fmt: skip
+                    singles, marks, counts, bias, tops, totals, chunk, given, out, vocab,
+                    GIVEN: tl.constexpr, STEP: tl.constexpr, LIST: tl.constexpr):  # fmt: skip
     """Write the token of a row that was left over, from the whole vocabulary."""
     program = tl.program_id(0).to(tl.int64)
     tree, node = program // ROWS, program % ROWS
@@ -212,7 +225,24 @@ def overflow_kernel(logits, tree_stride, row_stride, tables, table_stride, sampl
         cut = tl.full([], LOW_KEY, tl.int32)
         if ranks:
             cut = kth_of_all(row, top_k, STEP)
-        total = weight_above(row, (), vocab, top, floor, scale, cut, LOW_KEY, False, STEP)
         word = row_word(table, node, words, given, program, GIVEN)
-        token = resolve(row, (), vocab, top, floor, scale, cut, total, top_p, word, False, STEP)
+        first, stop = tl.full([], 0, tl.int32), vocab
+        running = tl.full([], 0, tl.int64)
+        if is_weighed(ranks, top_p, floor):
+            parts = tl.arange(0, PARTS)
+            split_weights = tl.load(totals + program * PARTS + parts)
+            total = tl.sum(split_weights, 0)
+            if top_p >= 1.0:
+                # Only the split that holds the target weight is read again.
+                ends = tl.cumsum(split_weights, 0)
+                part = tl.sum((ends <= target_weight(total, word)).to(tl.int32), 0)
+                running = tl.sum(tl.where(parts < part, split_weights, 0), 0)
+                first = part * chunk
+                stop = tl.minimum(first + chunk, vocab)
+        else:
+            total = weight_above(row, (), vocab, top, floor, scale, cut, LOW_KEY, False, STEP)
+        token = resolve(
+            row, (), vocab, top, floor, scale, cut, total, top_p, word, first, stop, running,
+            False, STEP,
+        )  # fmt: skip
         tl.store(out + program, token)

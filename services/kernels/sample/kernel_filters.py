@@ -114,9 +114,12 @@ def keep_nucleus(keys, weights, key, before, limit, ties):
 
 
 @triton.jit
-def resolve(row, survivors, size, top, floor, scale, cut, all_weight, top_p, word,
-            LISTED: tl.constexpr, TILE: tl.constexpr):  # fmt: skip
-    """Return the token drawn from the candidates above `cut` by top-p and the inverse CDF."""
+def resolve(row, survivors, size, top, floor, scale, cut, all_weight, top_p, word, first, stop,
+            running, LISTED: tl.constexpr, TILE: tl.constexpr):  # fmt: skip
+    """Return the token drawn from the candidates above `cut` by top-p and the inverse CDF.
+
+    The token is known to lie in [first, stop), after `running` weight.
+    """
     key = tl.full([], LOW_KEY, tl.int32)
     before = tl.full([], 0, tl.int64)
     limit = top_p * all_weight.to(tl.float64)
@@ -133,16 +136,17 @@ def resolve(row, survivors, size, top, floor, scale, cut, all_weight, top_p, wor
             weights, ties = keep_nucleus(keys, weights, key, before, limit, ties)
             total += tl.sum(weights, 0)
     target = target_weight(total, word)
-    running = before * 0
     ties = before * 0
     token = tl.full([], NO_ID, tl.int32)
-    for start in range(0, size, TILE):
+    for start in range(first, stop, TILE):
         ids, keys, weights = load_tile(
             row, survivors, start, size, top, floor, scale, cut, LISTED, TILE
         )
         if top_p < 1.0:
             weights, ties = keep_nucleus(keys, weights, key, before, limit, ties)
-        reached = running + tl.cumsum(weights, 0)
-        token = tl.minimum(token, tl.min(tl.where(reached > target, ids, NO_ID), 0))
-        running += tl.sum(weights, 0)
+        passed = running + tl.sum(weights, 0)
+        if (token == NO_ID) & (passed > target):
+            reached = running + tl.cumsum(weights, 0)
+            token = tl.min(tl.where(reached > target, ids, NO_ID), 0)
+        running = passed
     return token

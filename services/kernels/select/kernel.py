@@ -12,7 +12,7 @@ TILE, WARPS = 4096, 8
 
 @cache
 def _scratch(device, rows, words):
-    partial = torch.empty(rows * words, dtype=torch.int64, device=device)
+    partial = torch.empty(rows * words, dtype=torch.int32, device=device)
     return partial, torch.zeros(rows, dtype=torch.int32, device=device)
 
 
@@ -25,7 +25,7 @@ def top_ranked(logits, k, values, ids, lowest_first=True):
     rows, vocab = logits.shape
     tile = max(min(TILE, _power(vocab)), _power(k))
     blocks = -(-vocab // tile)
-    partial, arrivals = _scratch(logits.device, rows, blocks * k)
+    partial, arrivals = _scratch(logits.device, rows, blocks * 2 * k)
     top_ranked_kernel[(rows, blocks)](
         logits, logits.stride(0), partial, arrivals, values, ids, vocab,
         K=k, TILE=tile, MERGE=_power(blocks * k), LOWEST_FIRST=lowest_first, num_warps=WARPS,
@@ -35,7 +35,7 @@ def top_ranked(logits, k, values, ids, lowest_first=True):
 def compile_cases(arch):
     """Return the offline compiles of this operation."""
     types = {
-        "logits": "*fp32", "row_stride": "i32", "partial": "*i64", "arrivals": "*i32",
+        "logits": "*fp32", "row_stride": "i32", "partial": "*i32", "arrivals": "*i32",
         "values": "*fp32", "ids": "*i32", "vocab": "i32",
     }  # fmt: skip
     cases = []

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from services.kernels.fixed.kernel_fixed import sort_key
+from services.kernels.fixed.kernel_fixed import LOW_KEY, sort_key
 
 LOWEST = tl.constexpr(-(1 << 63))
 ID_MASK = tl.constexpr(0xFFFFFFFF)
@@ -38,6 +38,17 @@ def unpacked_value(words):
 
 
 @triton.jit
+def take_best(keys, ids, LOWEST_FIRST: tl.constexpr):
+    """Return the best key, its id, and the keys without it; 32-bit reductions alone."""
+    best = tl.max(keys, 0)
+    if LOWEST_FIRST:
+        token = tl.min(tl.where(keys == best, ids, ID_TOP), 0)
+    else:
+        token = tl.max(tl.where(keys == best, ids, -1), 0)
+    return best, token, tl.where(ids == token, LOW_KEY, keys)
+
+
+@triton.jit
 def top_ranked_kernel(logits, row_stride, partial, arrivals, values, ids, vocab,
                       K: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr,
                       LOWEST_FIRST: tl.constexpr):  # fmt: skip
@@ -47,24 +58,22 @@ def top_ranked_kernel(logits, row_stride, partial, arrivals, values, ids, vocab,
     offsets = block * TILE + tl.arange(0, TILE)
     inside = offsets < vocab
     x = tl.load(logits + row * row_stride + offsets, mask=inside, other=0.0)
-    words = tl.where(inside, pack(x, offsets, LOWEST_FIRST), LOWEST)
-    mine = partial + (row * num_blocks + block) * K
+    keys = tl.where(inside, sort_key(tl.where(x == x, x, NEG_INF)), LOW_KEY)
+    mine = partial + (row * num_blocks + block) * (2 * K)
     for rank in range(K):
-        best = tl.max(words, 0)
+        best, token, keys = take_best(keys, offsets, LOWEST_FIRST)
         tl.store(mine + rank, best)
-        words = tl.where(words == best, LOWEST, words)
+        tl.store(mine + K + rank, token)
     tl.debug_barrier()
     if tl.atomic_add(arrivals + row, 1, sem="acq_rel") == num_blocks - 1:
         lanes = tl.arange(0, MERGE)
         mask = lanes < num_blocks * K
-        found = tl.load(
-            partial + row * num_blocks * K + lanes, mask=mask, other=LOWEST, cache_modifier=".cg"
-        )
+        places = partial + row * num_blocks * (2 * K) + lanes // K * (2 * K) + lanes % K
+        found = tl.load(places, mask=mask, other=LOW_KEY, cache_modifier=".cg")
+        tokens = tl.load(places + K, mask=mask, other=-1, cache_modifier=".cg")
         for rank in range(K):
-            best = tl.max(found, 0)
-            token = packed_id(best, LOWEST_FIRST)
+            best, token, found = take_best(found, tokens, LOWEST_FIRST)
             value = tl.load(logits + row * row_stride + token)
             tl.store(ids + row * K + rank, token)
             tl.store(values + row * K + rank, tl.where(value == value, value, NEG_INF))
-            found = tl.where(found == best, LOWEST, found)
         tl.store(arrivals + row, 0)
