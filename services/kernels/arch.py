@@ -4,13 +4,16 @@ from functools import cache
 
 import torch
 
-INTERPRETED = 90
+HOPPER = 90
+SMALL = 121
 
 
 @cache
 def device_arch(device: torch.device) -> int:
-    """Return the compute capability as an integer (90, 121); 90 for interpreted kernels."""
-    if device.type != "cuda":
-        return INTERPRETED
-    major, minor = torch.cuda.get_device_capability(device)
-    return major * 10 + minor
+    """Return the row of the tables for a device: 90 on Hopper and for interpreted kernels.
+
+    Every other GPU takes the row of 121, whose kernels need at most 99 KB of shared memory.
+    """
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) == (9, 0):
+        return HOPPER
+    return SMALL

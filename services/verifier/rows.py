@@ -8,6 +8,7 @@ import torch
 
 from services.contract.errors import InvalidField
 from services.contract.limits import MAX_SLAB, PAGE, TABLE_WORDS
+from services.contract.sampling import Budget, SamplingParams
 from services.contract.tree import Tree
 from services.kernels.sample import params
 from services.kernels.state_words import EPOCH, GENERATION
@@ -39,6 +40,13 @@ def reset_rows(state: Arena, record: SlotRecord, epoch: int) -> None:
     rows = {"words": words, "sampling": sampling, "prompt_mask": marks, "logit_bias": bias}
     for name, row in rows.items():
         state[name][slot].copy_(row)
+
+
+def fill_defaults(state: Arena) -> None:
+    """Give every slot greedy sampling values, for runs before any sequence is there."""
+    row = torch.zeros_like(state["sampling"][0], device="cpu")
+    params.pack(SamplingParams(), Budget(1, context_length=PAGE), 0, row.numpy())
+    state["sampling"].copy_(row.expand_as(state["sampling"]))
 
 
 def mark_prompt(state: Arena, slot: int, token_ids: Sequence[int]) -> None:

@@ -29,6 +29,7 @@ from services.runtime.stage import Stage, StageMessage
 from services.verifier.rows import (
     PageBooks,
     Slab,
+    fill_defaults,
     mark_prompt,
     num_positions,
     padded,
@@ -70,6 +71,7 @@ class VerifierStage(Stage):
         """
         check_rows(self._weights, self._state["logits"].shape[0])
         if self._state.storage.is_cuda:
+            fill_defaults(self._state)
             for batch in range(1, self._state["logits"].shape[0] + 1):
                 self._verify(*self._slab.roots(batch))
 

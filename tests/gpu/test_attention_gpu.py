@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from services.contract.limits import PAGE
+from services.kernels.arch import device_arch
 from services.kernels.attention import kernel, reference
 from services.kernels.attention.cases import AttentionCase
 from services.kernels.cases import HYDRA27, chain_tree, make_tree
@@ -74,7 +75,7 @@ def test_log_sum_exp_is_within_4_ulp(length: int) -> None:
 
 def log_sum_exp(case: AttentionCase, tables: TableViews, node: int, position: int) -> torch.Tensor:
     """Merge the stored maxima and sums of one node's splits in float64."""
-    arch = 10 * torch.cuda.get_device_capability()[0]
+    arch = device_arch(DEVICE)
     constants = kernel.split_constants(arch, True, case.page_table.shape[1], 24, 4, 256)
     parts = kernel._workspace_of(case.q, 1, constants)
     rows, tiles, tails = constants["ROWS"], constants["TILES"], constants["TAIL_TILES"]

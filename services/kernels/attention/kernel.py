@@ -26,7 +26,8 @@ from services.kernels.tree_tables import (
 
 LOG2_E = 1.4426950408889634
 MERGE_CHUNK = 32
-# (architecture, head dim): rows of a tile, keys of a block, launch of the split kernel.
+# (architecture, head dim): rows of a tile, keys of a block, launch of the split kernel. Other
+# head dims up to 128 take the entry of 64.
 TILES = {
     (90, 256): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 3}),
     (90, 64): ({"ROWS": 64, "BLOCK": 64}, {"num_warps": 4, "num_stages": 3}),
@@ -43,6 +44,11 @@ TABLES = {
     "PATH_OWN": PATH_OWN,
     "NUM_PATHS": NUM_PATHS,
 }
+
+
+def tile_of(arch: int, dim: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the tile and the launch of the split kernel for a head dim."""
+    return TILES[arch, dim if dim > 128 else 64]
 
 
 class Workspace(NamedTuple):
@@ -68,7 +74,7 @@ def split_constants(
 ) -> dict[str, Any]:
     """Return the constants of the split and merge kernels for one geometry."""
     longest, group = MAX_PATH if tree else MAX_ROWS, heads // kv_heads
-    tile = TILES[arch, dim][0]
+    tile = tile_of(arch, dim)[0]
     return {
         "TREE": tree,
         "STRIDE": TABLE_WORDS if tree else 1,
@@ -134,7 +140,7 @@ def _run_splits(
     grid = (kv_heads * (tail + constants["SPLITS"] * constants["TILES"]), batch)
     split_kernel[grid](
         q, kv, parts.staged, page_table, *words, parts.acc, parts.top, parts.sums, scale, rows,
-        **_used(split_kernel, constants), **TILES[arch, dim][1],
+        **_used(split_kernel, constants), **tile_of(arch, dim)[1],
         enable_fp_fusion=False,
     )  # fmt: skip
     live, lengths, _, tables = words
@@ -174,7 +180,7 @@ def attend_prefill(
     if rows <= MAX_ROWS:
         _run_splits(q, kv, kv, page_table, (counts, starts, slots, slots), False, out)
         return
-    tile, launch = TILES[device_arch(q.device), dim]
+    tile, launch = tile_of(device_arch(q.device), dim)
     grid = (triton.cdiv(rows * (heads // kv_heads), tile["ROWS"]), kv_heads, batch)
     prefill_kernel[grid](
         q, kv, page_table, slots, starts, counts, out, dim**-0.5 * LOG2_E, rows,
@@ -191,7 +197,7 @@ def compile_cases(arch: int) -> list[CompileCase]:
             constants = split_constants(arch, tree, 1024, *shape)
             extra = {"SLOT_STRIDE": 2 * shape[1] * MAX_ROWS * shape[2], "CHUNK": MERGE_CHUNK}
             name = f"D={shape[2]} {'tree' if tree else 'run'}"
-            launch = TILES[arch, shape[2]][1]
+            launch = tile_of(arch, shape[2])[1]
             found += [
                 _case("stage", stage_kernel, constants | extra, name, SMALL),
                 _case("split", split_kernel, constants | extra, name, launch),
