@@ -47,7 +47,7 @@ def tied(rng: np.random.Generator, rows: int, vocab: int) -> torch.Tensor:
 def ranked(backend: object, logits: torch.Tensor, k: int, lowest_first: bool) -> tuple:
     values = torch.full((logits.shape[0], k), float("nan"), device="cuda")
     ids = torch.full((logits.shape[0], k), -9, dtype=torch.int32, device="cuda")
-    backend.top_ranked(logits, k, values, ids, lowest_first)  # type: ignore[attr-defined]
+    backend.top_ranked(logits, k, values, ids, lowest_first)
     return values.view(torch.int32), ids
 
 
