@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def tied(rng: np.random.Generator, rows: int, vocab: int) -> torch.Tensor:
     return torch.from_numpy(values).cuda()
 
 
-def ranked(backend: object, logits: torch.Tensor, k: int, lowest_first: bool) -> tuple:
+def ranked(backend: ModuleType, logits: torch.Tensor, k: int, lowest_first: bool) -> tuple:
     values = torch.full((logits.shape[0], k), float("nan"), device="cuda")
     ids = torch.full((logits.shape[0], k), -9, dtype=torch.int32, device="cuda")
     backend.top_ranked(logits, k, values, ids, lowest_first)

@@ -1,14 +1,14 @@
 """Fixed-point weights and the counter generator of the sampler: one arithmetic, three backends.
 
-A weight is exp(z) for z <= 0 as an integer in units of 2^-44. Integer sums do not depend on
+A weight is exp(z) for z <= 0 as an integer in units of 2^-42. Integer sums do not depend on
 their order, so a list of survivors and a pass over the whole vocabulary give the same token.
 Each weight is made of plain fp64 products and sums, never contracted: the same bits everywhere.
 """
 
 from typing import Final
 
-# Weight of the most likely token; 2^20 of them still fit in an int64.
-WEIGHT_BITS: Final = 44
+# Weight of the most likely token; 2^20 such tokens still fit in an int64.
+WEIGHT_BITS: Final = 42
 WEIGHT_ONE: Final = float(1 << WEIGHT_BITS)
 # Below this exponent a weight is 0.
 MIN_EXPONENT: Final = -64.0

@@ -31,7 +31,7 @@ def random_word(seed_low, seed_high, choice, position):
 
 @_jit
 def weight(z):
-    """Return exp(z), z <= 0, in units of 2^-44; see reference.fixed_weights."""
+    """Return exp(z), z <= 0, in units of 2^-42; see reference.fixed_weights."""
     z = z if z > fixed.MIN_EXPONENT else fixed.MIN_EXPONENT
     n = math.floor(z * fixed.LOG2_E + 0.5)
     r = (z - n * fixed.LN2_HIGH) - n * fixed.LN2_LOW

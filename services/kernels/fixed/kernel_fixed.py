@@ -50,7 +50,7 @@ def random_word(seed_low, seed_high, choice, position):
 
 @triton.jit
 def weight(exponents):
-    """Return exp of fp64 exponents <= 0 in units of 2^-44; see reference.fixed_weights."""
+    """Return exp of fp64 exponents <= 0 in units of 2^-42; see reference.fixed_weights."""
     z = tl.where(exponents > MIN_EXPONENT, exponents, MIN_EXPONENT)
     n = tl.floor(z * LOG2_E + 0.5)
     r = (z - n * LN2_HIGH) - n * LN2_LOW

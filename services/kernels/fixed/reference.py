@@ -38,7 +38,7 @@ def philox_word(seed: int, choice_index: int, position: int) -> int:
 
 
 def fixed_weights(exponents: torch.Tensor) -> torch.Tensor:
-    """Return exp of fp64 `exponents` <= 0 as int64 in units of 2^-44."""
+    """Return exp of fp64 `exponents` <= 0 as int64 in units of 2^-42."""
     z = exponents.nan_to_num(nan=fixed.MIN_EXPONENT).clamp(min=fixed.MIN_EXPONENT)
     n = torch.floor(z * fixed.LOG2_E + 0.5)
     r = (z - n * fixed.LN2_HIGH) - n * fixed.LN2_LOW
