@@ -54,7 +54,7 @@ class DraftedSequence:
 
     def new_rows(self, part: pb.stage_pb2.CycleSequence, max_depth: int) -> NewRows | None:
         """Return the rows that the last cycle materialised; None where there is no such row."""
-        passes = min(self.shape.num_passes, max_depth)
+        passes = 0 if part.forced_ids else min(self.shape.num_passes, max_depth)
         slot, length = self.record.ref.slot, part.committed_length
         emitted = tuple(part.previous_emitted_ids)
         if not emitted:
