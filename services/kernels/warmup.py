@@ -7,13 +7,17 @@ import time
 
 import torch
 
-from services.kernels import attention, conv, gdn, linear, norm, publish
+from services.contract.sampling import Budget, SamplingParams
+from services.contract.topology import Tree
+from services.kernels import attention, conv, gdn, linear, norm, publish, sample, select
 from services.kernels.attention.cases import make_attention_case
 from services.kernels.cases import chain_tree, make_tables
 from services.kernels.conv.cases import make_conv_case
 from services.kernels.gdn.cases import TINY, make_gdn_case
 from services.kernels.norm.cases import inverse_frequencies
 from services.kernels.publish.cases import make_paths, make_words
+from services.kernels.sample.cases import Sequence, make_state
+from services.kernels.sample.cases import make_tables as make_sample_tables
 from services.kernels.tree_tables import TableViews
 
 _EPS = 1e-6
@@ -26,6 +30,7 @@ def compile_cpu_kernels() -> None:
     _run_gdn(tables, runs)
     _run_rows(tables, runs)
     _run_publish()
+    _run_sample()
 
 
 def _run_gdn(tables: TableViews, runs: torch.Tensor) -> None:
@@ -72,6 +77,21 @@ def _run_publish() -> None:
     ring, kv = torch.ones(1, 1, 2, 1, 32, 16), torch.ones(1, 1, 2, 1, 64, 16)
     publish.kv_scatter(ring, kv, pages, *state)
     publish.flip(*state)
+
+
+def _run_sample() -> None:
+    sampled = SamplingParams(temperature=1.0, top_k=80, top_p=0.9, num_logprobs=1)
+    sequence = Sequence(sampled, Budget(8))
+    state, logits = make_state([sequence], 128), torch.zeros(1, 32, 128)
+    tables = make_sample_tables([Tree.root_only(0)], [sequence], [0])
+    sample.draw(logits, tables, state, state.drawn)
+    sample.walk(logits, tables, state)
+    slots = torch.tensor([0], dtype=torch.int32)
+    sample.accept(
+        state.path, state.sampling, state.prompt_mask, slots, torch.empty_like(state.path)
+    )
+    values, ids = torch.empty(32, 3), torch.empty(32, 3, dtype=torch.int32)
+    select.top_ranked(logits[0], 3, values, ids)
 
 
 if __name__ == "__main__":

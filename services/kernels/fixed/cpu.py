@@ -3,14 +3,12 @@
 import math
 
 import numpy as np
-from numba import njit
 
 from services.kernels import fixed
+from services.kernels.jit.cpu import compiled
 
-_jit = njit(cache=True, nogil=True, error_model="numpy")
 
-
-@_jit
+@compiled
 def random_word(seed_low, seed_high, choice, position):
     """Return the 64 random bits of a position; see reference.philox_word."""
     a, b = np.uint64(position), np.uint64(np.uint32(choice))
@@ -29,7 +27,7 @@ def random_word(seed_low, seed_high, choice, position):
     return (b << half) | a
 
 
-@_jit
+@compiled
 def weight(z):
     """Return exp(z), z <= 0, in units of 2^-42; see reference.fixed_weights."""
     z = z if z > fixed.MIN_EXPONENT else fixed.MIN_EXPONENT
@@ -41,7 +39,7 @@ def weight(z):
     return np.int64(value * fixed.WEIGHT_ONE) >> min(np.int64(-n), np.int64(fixed.MAX_SHIFT))
 
 
-@_jit
+@compiled
 def total_weight(weights, size):
     """Return the sum of the first `size` weights."""
     total = np.int64(0)
@@ -50,7 +48,7 @@ def total_weight(weights, size):
     return total
 
 
-@_jit
+@compiled
 def pick(ids, weights, size, total, word):
     """Return the id at which the running weight passes word / 2^64 of the total."""
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)

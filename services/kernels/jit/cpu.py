@@ -12,7 +12,10 @@ from pathlib import Path
 from numba import config, njit
 
 # Besides the kernels: the files whose constants they compile in.
-_CONSTANTS = ("tree_tables.py", "state_words.py", "../contract/limits.py")
+_CONSTANTS = (
+    *("tree_tables.py", "state_words.py", "fixed/__init__.py", "sample/params.py"),
+    *("sample/state.py", "../contract/limits.py", "../contract/path.py"),
+)
 
 
 def _cache_folder() -> str:

@@ -3,12 +3,12 @@
 import math
 
 import numpy as np
-from numba import njit
 
 from services.contract.limits import MAX_PATH, MIN_LOGPROB
 from services.contract.path import CutReason
 from services.kernels import fixed
 from services.kernels.fixed.cpu import pick, random_word, total_weight
+from services.kernels.jit.cpu import compiled
 from services.kernels.sample import params as p
 from services.kernels.select.cpu import NEG_INF, largest, plain_weights, rank, survivors
 from services.kernels.state_words import (
@@ -41,10 +41,9 @@ NOT_CUT = int(CutReason.NONE)
 EOS, STOP_ID = int(CutReason.EOS), int(CutReason.STOP_ID)
 BUDGET, CONTEXT = int(CutReason.BUDGET), int(CutReason.CONTEXT)
 ZERO = np.float32(0.0)
-_jit = njit(cache=True, nogil=True, error_model="numpy")
 
 
-@_jit
+@compiled
 def process(row, bias, counts, marks, singles, flags, bans_ends, out):
     """Write the processed row to `out` and return it; return the row itself if nothing is on."""
     has_bias, has_penalties = flags & p.HAS_BIAS != 0, flags & p.HAS_PENALTIES != 0
@@ -68,13 +67,13 @@ def process(row, bias, counts, marks, singles, flags, bans_ends, out):
     return out
 
 
-@_jit
+@compiled
 def _survivors(values, best, doubles, top_k, scratch):
     margin, scale, top_p = doubles[p.MARGIN], doubles[p.SCALE], doubles[p.TOP_P]
     return survivors(values, best, margin, scale, top_k, top_p, scratch)
 
 
-@_jit
+@compiled
 def draw_row(values, doubles, words, random_words, scratch, out):
     """Write the token of a processed row for each random word."""
     best, index = largest(values)
@@ -87,7 +86,7 @@ def draw_row(values, doubles, words, random_words, scratch, out):
         out[i] = pick(scratch.ids, scratch.weights, size, total, random_words[i])
 
 
-@_jit
+@compiled
 def write_logprobs(row, values, doubles, words, token, scratch, out_ids, out):
     """Write the chosen token's and the row's best tokens' log-probabilities."""
     count = words[p.NUM_LOGPROBS]
@@ -113,13 +112,13 @@ def write_logprobs(row, values, doubles, words, token, scratch, out_ids, out):
         out[place] = np.float32(max(value, MIN_LOGPROB)) if keep else np.float32(MIN_LOGPROB)
 
 
-@_jit
+@compiled
 def _row_word(table, words, depth):
     position = table[COMMITTED_LENGTH] + depth + 1
     return random_word(words[p.SEED_LOW], words[p.SEED_HIGH], words[p.CHOICE], position)
 
 
-@_jit
+@compiled
 def _processed(row, s, slots, depth, scratch):
     words = slots.words[s]
     bans_ends = words[p.NUM_EMITTED] + depth < words[p.MIN_TOKENS]
@@ -129,7 +128,7 @@ def _processed(row, s, slots, depth, scratch):
     )  # fmt: skip
 
 
-@_jit
+@compiled
 def _next_node(table, node, token):
     for i in range(node + 1, table[LIVE]):
         if table[PARENTS + i] == node and (table[FORCED] or table[TOKENS + i] == token):
@@ -137,7 +136,7 @@ def _next_node(table, node, token):
     return 0
 
 
-@_jit
+@compiled
 def _walk_one(logits, table, slots, scratch):
     s = table[SLOT]
     words, doubles, path = slots.words[s], slots.doubles[s], slots.path[s]
@@ -160,7 +159,7 @@ def _walk_one(logits, table, slots, scratch):
     _close_path(table, slots.slot_words[s], path, words, depth)
 
 
-@_jit
+@compiled
 def _close_path(table, slot_words, path, words, count):
     path[PATH_EPOCH] = slot_words[EPOCH]
     path[PATH_CYCLE] = table[CYCLE]
@@ -175,21 +174,21 @@ def _close_path(table, slot_words, path, words, count):
     words[p.NUM_EMITTED] += count
 
 
-@_jit
+@compiled
 def _walk(logits, tables, slots, scratch):
     for b in range(tables.shape[0]):
         if tables[b, LIVE] > 0:
             _walk_one(logits[b], tables[b], slots, scratch)
 
 
-@_jit
+@compiled
 def _add_path(table, node, counts, amount):
     first = ANCESTORS + node * MAX_PATH + 1
     for place in range(first, first + table[DEPTHS + node]):
         counts[table[TOKENS + table[place]]] += amount
 
 
-@_jit
+@compiled
 def _draw(logits, tables, slots, given, scratch, out):
     random_words = np.empty(1, np.uint64)
     for b in range(tables.shape[0]):
@@ -206,7 +205,7 @@ def _draw(logits, tables, slots, given, scratch, out):
             _add_path(table, node, slots.counts[s], -1)
 
 
-@_jit
+@compiled
 def _draw_many(row, table, node, slots, random_words, scratch, out):
     s = table[SLOT]
     _add_path(table, node, slots.counts[s], 1)
@@ -215,7 +214,7 @@ def _draw_many(row, table, node, slots, random_words, scratch, out):
     _add_path(table, node, slots.counts[s], -1)
 
 
-@_jit
+@compiled
 def _cut_reason(path, index, words, marks):
     token = path[PATH_EMITTED + index]
     mark = marks[token] if 0 <= token < marks.shape[0] else 0
@@ -229,7 +228,7 @@ def _cut_reason(path, index, words, marks):
     return CONTEXT if length + 1 >= words[p.CONTEXT_LENGTH] else NOT_CUT
 
 
-@_jit
+@compiled
 def _accept(path, words, marks, slots, out):
     for s in slots:
         out[s] = path[s]

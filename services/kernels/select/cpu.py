@@ -1,16 +1,15 @@
 """Selection in numba: maxima, ranked values, k-th values, survivors of filters."""
 
 import numpy as np
-from numba import njit
 
 from services.kernels.fixed.cpu import total_weight, weight
+from services.kernels.jit.cpu import compiled
 
 NEG_INF = np.float32(-np.inf)
 SORTED_K = 64
-_jit = njit(cache=True, nogil=True, error_model="numpy")
 
 
-@_jit
+@compiled
 def largest(values):
     """Return (value, id) of the maximum, the lowest id on ties; a NaN never wins."""
     best, index = NEG_INF, 0
@@ -20,7 +19,7 @@ def largest(values):
     return best, index
 
 
-@_jit
+@compiled
 def rank(values, lowest_first, ranked, ids):
     """Fill `ranked` and `ids` with the best values in order; ties by id, NaN as -inf."""
     count, filled, size = ranked.shape[0], 0, values.shape[0]
@@ -37,7 +36,7 @@ def rank(values, lowest_first, ranked, ids):
         ranked[place], ids[place] = x, v
 
 
-@_jit
+@compiled
 def threshold(keys, weights, size, limit):
     """Return (key, weight above it): the lowest key whose weight above is below `limit`."""
     prefix, mask, above = np.uint32(0), np.uint32(0), np.int64(0)
@@ -56,7 +55,7 @@ def threshold(keys, weights, size, limit):
     return prefix, above
 
 
-@_jit
+@compiled
 def write_keys(values, ids, size, keys):
     """Write unsigned keys that sort as the values do; both zeros share one key."""
     bits = values.view(np.uint32)
@@ -66,7 +65,7 @@ def write_keys(values, ids, size, keys):
         keys[i] = ~word if word >> np.uint32(31) else word | np.uint32(0x80000000)
 
 
-@_jit
+@compiled
 def kth_value(values, k, ids, keys, weights):
     """Return the k-th largest value; -inf if there are not so many."""
     if k > SORTED_K:
@@ -95,7 +94,7 @@ def kth_value(values, k, ids, keys, weights):
     return ranked[k - 1]
 
 
-@_jit
+@compiled
 def survivors(values, best, margin, scale, top_k, top_p, scratch):
     """Write ids (ascending) and weights of what the filters leave; return their number."""
     ids, keys, exponents, weights = scratch.ids, scratch.keys, scratch.exponents, scratch.weights
@@ -120,7 +119,7 @@ def survivors(values, best, margin, scale, top_k, top_p, scratch):
     return size
 
 
-@_jit
+@compiled
 def nucleus(limit, size, ids, keys, weights):
     """Keep entries, by value then id, while the weight before them is below `limit`."""
     key, before = threshold(keys, weights, size, limit)
@@ -136,7 +135,7 @@ def nucleus(limit, size, ids, keys, weights):
     return kept
 
 
-@_jit
+@compiled
 def plain_weights(values, best, scratch):
     """Write ids and weights of every finite value at scale 1; return their number."""
     size = 0
@@ -150,7 +149,7 @@ def plain_weights(values, best, scratch):
     return size
 
 
-@_jit
+@compiled
 def _top_ranked(logits, lowest_first, values, ids):
     for row in range(logits.shape[0]):
         rank(logits[row], lowest_first, values[row], ids[row])
