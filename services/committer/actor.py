@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ray
-
 from services.committer.stage import CommitterStage
 from services.model.weights import TargetWeights
 from services.runtime.buffers import Arenas
+from services.runtime.ray_session import ray
 from services.runtime.stage_host import Loaded, StageHost
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ray
-
 from services.drafter.build import build_drafter
 from services.drafter.stage import DrafterStage
 from services.model.products import prepare_draft_products
 from services.model.weights import MtpWeights, TargetWeights, load_mtp
 from services.runtime.buffers import Arenas, has_narrow_products, model_dtype
+from services.runtime.ray_session import ray
 from services.runtime.stage_host import Loaded, StageHost
 
 

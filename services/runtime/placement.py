@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from services.contract.errors import ContractError, UnavailableError
-from services.runtime.ray_session import UNIT, unit_of
-
-import ray  # isort: skip - ray_session sets what Ray reads when it is imported
+from services.runtime.ray_session import UNIT, ray, unit_of
 
 SHARES: Final = {"drafter": 0.3, "verifier": 0.4, "committer": 0.3}
 _PLACE_SECONDS: Final = 60.0

@@ -17,7 +17,7 @@ ENVIRONMENT: Final = {
 for _name, _value in ENVIRONMENT.items():
     os.environ.setdefault(_name, _value)
 
-import ray  # noqa: E402 - the environment above must be set first
+import ray as ray  # noqa: E402 - after the environment; others import it from here
 
 UNIT: Final = "lumotree"
 _OBJECT_STORE_BYTES: Final = 80 << 20

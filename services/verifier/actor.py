@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ray
 import torch
 
 from services.model.products import prepare_products
 from services.model.weights import TargetWeights, load_target
 from services.runtime.buffers import Arenas, has_narrow_products, model_dtype
 from services.runtime.owners import WEIGHTS, new_bytes, weights_bytes
+from services.runtime.ray_session import ray
 from services.runtime.stage_host import Loaded, StageHost
 from services.verifier.stage import VerifierStage
 

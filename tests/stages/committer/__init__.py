@@ -1,0 +1,1 @@
+"""The committer behind its socket."""
