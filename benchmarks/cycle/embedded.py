@@ -31,14 +31,20 @@ def run_arm(
 ) -> dict[str, Any]:
     """Generate every prompt; return the tokens, the rate and where the time went."""
     tokens, seconds, cycles, spans = [], 0.0, 0, {}
-    for text in texts:
+    for index, text in enumerate(texts):
         prompt = tuple(engine.codec.encode(text))[-1024:]
         request = GenerationRequest(
             engine.next_request_id(),
             prompt,
             sampling,
             Budget(most, context_length=engine.config.context_length),
-            Drafting(ARMS[arm], "mtp", arm in ("hydra27", "adaptive"), ""),
+            # A tenant of its own: no arm may draft from another arm's answer.
+            Drafting(
+                ARMS[arm],
+                "mtp",
+                arm in ("hydra27", "adaptive"),
+                f"{arm}-{sampling.temperature}-{most}-{index}",
+            ),
             print,
         )
         done = engine.generate(request)
