@@ -14,7 +14,7 @@ from benchmarks.peers.gdn_solve import (
     weaver_prepare_kernel,
 )
 from services.kernels import tree_tables
-from services.kernels.gdn import kernel, kernel_triangular
+from services.kernels.gdn import kernel
 
 _MIB = float(1 << 20)
 
@@ -38,9 +38,9 @@ class Arm(Protocol):
 class Ours:
     """Our kernels: a scan schedule, and the replay that publishes."""
 
-    def __init__(self, problem: Problem, schedule: str, overlap: bool = False) -> None:
-        self.problem, self.schedule, self.overlap = problem, schedule, overlap
-        self.name = f"LumoTree {schedule}" + (" overlapped" if overlap else "")
+    def __init__(self, problem: Problem, schedule: str) -> None:
+        self.problem, self.schedule = problem, schedule
+        self.name = f"LumoTree {schedule}"
         rows = problem.case.mixed_ring.numel() + problem.case.ab_ring.numel()
         cuts = 16 * problem.case.recurrent[0, 0, 0].numel() * 4 * (schedule == "two_level")
         self.buffers = (2 * rows + cuts) / _MIB
@@ -48,23 +48,9 @@ class Ours:
     def verify(self) -> None:
         case, out = self.problem.case, self.problem.out
         for layer in range(out.shape[0]):
-            operands = (
-                case.mixed_ring,
-                case.ab_ring,
-                case.a_log[layer],
-                case.dt_bias[layer],
-                case.recurrent,
-                case.words,
-                self.problem.tables.block,
-                out[layer],
-            )
-            if self.schedule == "one_pass":
-                kernel.one_pass(operands, layer, overlap=self.overlap)
-            elif self.schedule == "triangular":
-                kernel_triangular.triangular(operands, layer)
-            else:
-                tables = self.problem.tables
-                kernel.scan(*operands[:6], layer, tables, out[layer], self.schedule)
+            rows = case.mixed_ring, case.ab_ring, case.a_log[layer], case.dt_bias[layer]
+            state = case.recurrent, case.words, layer, self.problem.tables
+            kernel.scan(*rows, *state, out[layer], self.schedule)
 
     def commit(self) -> None:
         case = self.problem.case

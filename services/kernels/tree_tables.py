@@ -14,8 +14,8 @@ from services.contract.topology import NodeSource, Tree
 MAX_CHAINS: Final = 16
 
 # The one-pass schedule: lanes of events, and the bits of an event word beside the node id.
-GDN_LANES: Final = 3
-LANE_EVENTS: Final = 96
+GDN_LANES: Final = 2
+LANE_EVENTS: Final = 112
 EVENT_LEAF: Final = 32
 EVENT_EMIT: Final = 64
 EVENT_RUN: Final = 8
@@ -111,7 +111,7 @@ class TableViews:
                  chain_length, chain_own as for paths. A lone root is a chain of one node.
     leaf_start, leaf_count [B, 32], leaves [B, 32]: leaf children of node i are
                  leaves[leaf_start[i] : leaf_start[i] + leaf_count[i]].
-    events       [B, 3, 96] words of the one-pass schedule: node | LEAF (no state is needed after
+    events       [B, 2, 112] words of the one-pass schedule: node | LEAF (no state is needed after
                  it) | EMIT (write its output) | length << RUN on the first event of a run, which
                  starts from the slot's state. Lane i runs its first event_count[i] events.
     The trunk is the leading part of path 0 that ends at its last node with another child path:
@@ -224,57 +224,28 @@ def _write_events(
     inner: set[int],
     out: npt.NDArray[np.int32],
 ) -> None:
-    tasks = _balanced_tasks(chains, inner, leaves)
     lanes: list[list[int]] = [[] for _ in range(GDN_LANES)]
-    for task in sorted(tasks, key=len, reverse=True):
+    owned: set[int] = set()
+    for chain in chains:
+        run = _chain_events(chain, inner, owned, leaves)
+        owned.update(chain)
         lane = min(lanes, key=len)
-        lane += [task[0] | len(task) << EVENT_RUN, *task[1:]]
+        lane += [run[0] | len(run) << EVENT_RUN, *run[1:]]
     for index, lane in enumerate(lanes):
         start = EVENTS + index * LANE_EVENTS
         out[start : start + len(lane)] = lane
         out[EVENT_COUNT + index] = len(lane)
 
 
-def _balanced_tasks(
-    chains: list[tuple[int, ...]], inner: set[int], leaves: list[list[int]]
-) -> list[list[int]]:
-    first = chains[0]
-    rest = []
-    owned = set(first)
-    for chain in chains[1:]:
-        rest.append(_chain_events(chain, inner, owned, leaves, 0, len(chain)))
-        owned.update(chain)
-    whole = _chain_events(first, inner, set(), leaves, 0, len(first))
-    best, size = [whole, *rest], _longest([whole, *rest])
-    for cut in range(1, len(first)):
-        main = _chain_events(first, inner, set(), leaves, cut, len(first))
-        side = _chain_events(first[:cut], inner, set(first), leaves, -1, cut)
-        length = _longest([main, side, *rest])
-        if length < size:
-            best, size = [main, side, *rest], length
-    return best
-
-
-def _longest(tasks: list[list[int]]) -> int:
-    lanes = [0] * GDN_LANES
-    for length in sorted(map(len, tasks), reverse=True):
-        lanes[lanes.index(min(lanes))] += length
-    return max(lanes)
-
-
 def _chain_events(
-    chain: tuple[int, ...],
-    inner: set[int],
-    owned: set[int],
-    leaves: list[list[int]],
-    start: int,
-    stop: int,
+    chain: tuple[int, ...], inner: set[int], owned: set[int], leaves: list[list[int]]
 ) -> list[int]:
     events: list[int] = []
-    for index, node in enumerate(chain):
+    for node in chain:
         leaf = 0 if node in inner else EVENT_LEAF
-        emit = node not in owned
-        events.append(node | leaf | (EVENT_EMIT if emit else 0))
-        if (emit and start <= index) or start < 0:
+        if node in owned:
+            events.append(node | leaf)
+        else:
+            events.append(node | leaf | EVENT_EMIT)
             events += [child | EVENT_LEAF | EVENT_EMIT for child in leaves[node]]
     return events

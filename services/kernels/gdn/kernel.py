@@ -29,7 +29,7 @@ class Tile:
     registers: int | None = None
 
 
-SCAN: Final = Tile(rows=32, warps=4, events=16, registers=96)
+SCAN: Final = Tile(rows=32, warps=4, events=32)
 PATHS: Final = Tile(rows=32, warps=4, events=16)
 CHAIN: Final = Tile(rows=32, warps=4, events=32)
 REPLAY: Final = Tile(rows=32, warps=4, events=16)
@@ -51,7 +51,7 @@ def scan(
     block = tables.block
     operands = (mixed_ring, ab_ring, a_log, dt_bias, recurrent, words, block, out)
     if schedule == "one_pass":
-        one_pass(operands, layer)
+        _one_pass(operands, layer)
     elif schedule == "two_level":
         _two_level(operands, layer)
     elif schedule == "triangular":
@@ -60,22 +60,12 @@ def scan(
         raise ValueError(f"schedule is {schedule!r}; use one_pass, two_level or triangular")
 
 
-def one_pass(
-    operands: tuple[torch.Tensor, ...], layer: int, tile: Tile = SCAN, overlap: bool = False
-) -> None:
-    """Launch the one-pass scan.
-
-    Args    overlap: start before the kernel in front has ended; of what the scan reads, that
-            kernel may write the rows only (not the state).
-    """
+def _one_pass(operands: tuple[torch.Tensor, ...], layer: int) -> None:
     mixed, recurrent, block, out = operands[0], operands[4], operands[6], operands[7]
     heads = _heads(mixed, recurrent)
     batch = block.shape[0]
-    extra: dict[str, Any] = _launch(tile, heads["DV"], out, events=True)
-    kernel: Any = kernel_plain.scan_kernel
-    if out.is_cuda:
-        kernel = kernel_tree.scan_kernel
-        extra |= {"OVERLAP": overlap, "launch_pdl": overlap}
+    extra = _launch(SCAN, heads["DV"], out, events=True)
+    kernel: Any = kernel_tree.scan_kernel if out.is_cuda else kernel_plain.scan_kernel
     kernel[(_programs(heads, extra), tree_tables.GDN_LANES, batch)](
         *operands,
         recurrent.shape[2],

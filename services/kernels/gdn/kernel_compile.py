@@ -23,7 +23,6 @@ _SCAN_TABLES = {
     "COUNTS": tree_tables.EVENT_COUNT,
     "EVENTS": tree_tables.EVENTS,
     "LANE_EVENTS": tree_tables.LANE_EVENTS,
-    "OVERLAP": False,
 }
 _PATH_TABLES = {
     "T": 32,
@@ -37,8 +36,9 @@ _PATH_TABLES = {
 
 def compile_cases(arch: int) -> list[CompileCase]:
     """Return every exact kernel at its checked-in configuration."""
+    path = kernel_tree.path_kernel
     levels = [
-        _case(f"two_level {level}", kernel_tree.path_kernel, PATHS, {**_PATH_TABLES, "LEVEL": level})
+        _case(f"two_level {level}", path, PATHS, {**_PATH_TABLES, "LEVEL": level})
         for level in (0, 1)
     ]
     return [

@@ -2,7 +2,6 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from services.kernels.gdn.kernel_tile import (
     allocate,
@@ -36,13 +35,9 @@ def scan_kernel(
     num_layers, layer,
     HK: gl.constexpr, HV: gl.constexpr, DK: gl.constexpr, DV: gl.constexpr, T: gl.constexpr,
     BV: gl.constexpr, EB: gl.constexpr, W: gl.constexpr, TABLE_WORDS: gl.constexpr,
-    COUNTS: gl.constexpr, EVENTS: gl.constexpr, LANE_EVENTS: gl.constexpr, OVERLAP: gl.constexpr,
+    COUNTS: gl.constexpr, EVENTS: gl.constexpr, LANE_EVENTS: gl.constexpr,
 ):  # fmt: skip
-    """Run one lane of events over one tile; grid (heads * tiles, lanes, batch).
-
-    OVERLAP: launched before its predecessor has ended; the state is fetched meanwhile, so of what
-    is read here the predecessor may write the rows only.
-    """
+    """Run one lane of events over one tile; grid (heads * tiles, lanes, batch)."""
     TILE: gl.constexpr = tile_layout(W)
     C: gl.constexpr = 2 * HK * DK + HV * DV
     head = gl.program_id(0) // (DV // BV)
@@ -69,16 +64,12 @@ def scan_kernel(
     dt_bias = gl.load(dt_bias_ptr + head)
     left = gl.load(events) >> 8
     s = no_state(BV, DK, TILE)
-    if OVERLAP:
-        gdc_launch_dependents()
-        s = load_state(state_ptr, BV, DK, TILE)
-        gdc_wait()
     for first in range(0, count, EB):
         raw = fetch(
             mixed_at, ab_at, events, first, count, head, row0, C, 2 * HV,
             HK, HV, DK, DV, BV, EB, W, True, True,
         )  # fmt: skip
-        if first == 0 and not OVERLAP:
+        if first == 0:
             s = load_state(state_ptr, BV, DK, TILE)
         stage(smem, raw, a_log, dt_bias, DK, BV, EB, True)
         at = 0
@@ -90,21 +81,14 @@ def scan_kernel(
             stop = gl.minimum(at + left, end)
             left -= stop - at
             word = gl.load(events + first + at)
-            k = load_key(smem, at, DK, TILE)
-            w = load_query(smem, at, DK, TILE)
             for e in range(at, stop):
                 following = gl.load(events + first + e + 1)
-                out_row = out_at + (word & 31) * (HV * DV)
+                w = load_query(smem, e, DK, TILE)
+                o = event_output(smem, s, w, e, DK, TILE).to(out_ptr.dtype.element_ty)
                 emit = (rows >= 0) & ((word & EMIT) != 0)
+                gl.store(out_at + (word & 31) * (HV * DV), o, mask=emit)
                 if (word & LEAF) == 0:
-                    o = event_output(smem, s, w, e, DK, TILE).to(out_ptr.dtype.element_ty)
-                    s = event_state(smem, s, k, e, DK, TILE)
-                else:
-                    o = event_output(smem, s, w, e, DK, TILE).to(out_ptr.dtype.element_ty)
-                w = load_query(smem, gl.minimum(e + 1, EB - 1), DK, TILE)
-                if (following & LEAF) == 0:
-                    k = load_key(smem, gl.minimum(e + 1, EB - 1), DK, TILE)
-                gl.store(out_row, o, mask=emit)
+                    s = event_state(smem, s, load_key(smem, e, DK, TILE), e, DK, TILE)
                 word = following
             at = stop
 
