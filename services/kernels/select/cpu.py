@@ -113,10 +113,22 @@ def survivors(values, best, margin, scale, top_k, top_p, scratch):
     for i in range(size):
         weights[i] = weight(exponents[i])
     if top_p < 1.0:
+        total = total_weight(weights, size)
+        size = drop_small(np.int64((1.0 - top_p) * total / (4 * size)), size, ids, weights)
         write_keys(values, ids, size, keys)
-        limit = top_p * np.float64(total_weight(weights, size))
-        return nucleus(limit, size, ids, keys, weights)
+        return nucleus(top_p * np.float64(total), size, ids, keys, weights)
     return size
+
+
+@compiled
+def drop_small(least, size, ids, weights):
+    """Keep entries of at least this weight; the others together are too light for top-p."""
+    kept = 0
+    for i in range(size):
+        if weights[i] >= least:
+            ids[kept], weights[kept] = ids[i], weights[i]
+            kept += 1
+    return kept
 
 
 @compiled
