@@ -48,7 +48,7 @@ def chain_kernel(
             mixed_at, ab_at, slots_ptr, first, count, head, row0, C, ab_stride,
             HK, HV, DK, DV, BV, EB, W, False, True,
         )  # fmt: skip
-        stage(smem, raw, a_log, dt_bias, DK, BV, EB, True)
+        stage(smem, raw, a_log, dt_bias, count - first, DK, BV, EB, True)
         for e in range(0, gl.minimum(EB, count - first)):
             o = event_output(smem, s, load_query(smem, e, DK, TILE), e, DK, TILE)
             gl.store(out_at + (first + e) * (HV * DV), o.to(out_ptr.dtype.element_ty))
@@ -93,7 +93,7 @@ def replay_kernel(
     s = load_state(recurrent_ptr + source, BV, DK, TILE)
     a_log = gl.load(a_log_ptr + layer * HV + head)
     dt_bias = gl.load(dt_bias_ptr + layer * HV + head)
-    stage(smem, raw, a_log, dt_bias, DK, BV, 16, False)
+    stage(smem, raw, a_log, dt_bias, count, DK, BV, 16, False)
     for e in range(0, count):
         s = event_state(smem, s, load_key(smem, e, DK, TILE), e, DK, TILE)
     store_state(recurrent_ptr + target, s, BV, DK, TILE)

@@ -93,54 +93,57 @@ def fetch(
     HK: gl.constexpr, HV: gl.constexpr, DK: gl.constexpr, DV: gl.constexpr, BV: gl.constexpr,
     EB: gl.constexpr, W: gl.constexpr, TABLE: gl.constexpr, QUERIES: gl.constexpr,
 ):  # fmt: skip
-    """Load the raw operands of events first .. first + EB - 1.
+    """Load the raw operands of events first .. first + EB - 1, keys and queries 16 at a time.
 
     Args    C, AB: distance between rows of mixed and ab. TABLE: node ids come from nodes_ptr,
             else event i is row i.
     """
-    KEYS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // DK, DK // 8], [W, 1], [1, 0])
+    KEYS: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [W, 1], [1, 0])
     VALUES: gl.constexpr = gl.BlockedLayout([1, 8], [256 // BV, BV // 8], [W, 1], [1, 0])
-    node = _node(nodes_ptr, first, count, gl.arange(0, EB, gl.SliceLayout(1, KEYS)), TABLE)
     row = _node(nodes_ptr, first, count, gl.arange(0, EB, gl.SliceLayout(1, VALUES)), TABLE)
-    cols = head // (HV // HK) * DK + gl.arange(0, DK, gl.SliceLayout(0, KEYS))
-    at = mixed_ptr + node[:, None] * C + cols[None, :]
     cols_v = 2 * HK * DK + head * DV + row0 + gl.arange(0, BV, gl.SliceLayout(0, VALUES))
-    k = gl.load(at + HK * DK)
-    v = gl.load(mixed_ptr + row[:, None] * C + cols_v[None, :])
-    a = gl.load(ab_ptr + row * AB + head)
-    b = gl.load(ab_ptr + row * AB + HV + head)
-    if QUERIES:
-        return (k, v, a, b, gl.load(at))
-    else:
-        return (k, v, a, b)
+    cols = head // (HV // HK) * DK + gl.arange(0, DK, gl.SliceLayout(0, KEYS))
+    raw = (gl.load(mixed_ptr + row[:, None] * C + cols_v[None, :]),)
+    raw = raw + (gl.load(ab_ptr + row * AB + head), gl.load(ab_ptr + row * AB + HV + head))
+    for i in gl.static_range(EB // 16):
+        span = i * 16 + gl.arange(0, 16, gl.SliceLayout(1, KEYS))
+        node = _node(nodes_ptr, first, count, span, TABLE)
+        at = mixed_ptr + node[:, None] * C + cols[None, :]
+        raw = raw + (gl.load(at + HK * DK),)
+        if QUERIES:
+            raw = raw + (gl.load(at), gl.load(ab_ptr + node * AB + HV + head))
+    return raw
 
 
 @gluon.jit
 def stage(
-    smem, raw, a_log, dt_bias, DK: gl.constexpr, BV: gl.constexpr, EB: gl.constexpr,
+    smem, raw, a_log, dt_bias, count, DK: gl.constexpr, BV: gl.constexpr, EB: gl.constexpr,
     QUERIES: gl.constexpr,
 ):  # fmt: skip
-    """Bring fetched operands into the staging buffers, normalised and gated."""
+    """Bring `count` fetched events into the staging buffers, normalised and gated."""
     plane: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    k = raw[0].to(gl.float32)
-    k = k * inverse_norm(k)[:, None]
-    smem[0]._reinterpret(gl.float32, [EB, DK], plane).store(k)
-    v = raw[1].to(gl.float32)
-    g = decay_gate(raw[2].to(gl.float32), a_log, dt_bias)
-    beta = beta_gate(raw[3].to(gl.float32))
-    spread = gl.full([EB, BV], 1.0, gl.float32, raw[1].type.layout)
+    v = raw[0].to(gl.float32)
+    g = decay_gate(raw[1].to(gl.float32), a_log, dt_bias)
+    beta = beta_gate(raw[2].to(gl.float32))
+    spread = gl.full([EB, BV], 1.0, gl.float32, raw[0].type.layout)
     smem[1]._reinterpret(gl.float32, [EB, BV], plane).store(beta[:, None] * v)
     smem[2]._reinterpret(gl.float32, [EB, BV], plane).store((-beta * g)[:, None] * spread)
     smem[3]._reinterpret(gl.float32, [EB, BV], plane).store(g[:, None] * spread)
-    if QUERIES:
-        q = raw[4].to(gl.float32)
-        q = q * (inverse_norm(q) * DK**-0.5)[:, None]
-        kq = gl.sum(k * q, axis=1)
-        weight = gl.convert_layout(beta, gl.SliceLayout(1, k.type.layout)) * kq
-        w = gl.fma(-weight[:, None], k, q)
-        smem[4]._reinterpret(gl.float32, [EB, DK], plane).store(w)
-        smem[5]._reinterpret(gl.float32, [EB], flat).store(kq)
+    EACH: gl.constexpr = 3 if QUERIES else 1
+    for i in gl.static_range(EB // 16):
+        if i * 16 < count:
+            k = raw[3 + i * EACH].to(gl.float32)
+            k = k * inverse_norm(k)[:, None]
+            smem[0]._reinterpret(gl.float32, [EB, DK], plane).slice(i * 16, 16).store(k)
+            if QUERIES:
+                q = raw[4 + i * EACH].to(gl.float32)
+                q = q * (inverse_norm(q) * DK**-0.5)[:, None]
+                kq = gl.sum(k * q, axis=1)
+                weight = beta_gate(raw[5 + i * EACH].to(gl.float32)) * kq
+                w = gl.fma(-weight[:, None], k, q)
+                smem[4]._reinterpret(gl.float32, [EB, DK], plane).slice(i * 16, 16).store(w)
+                smem[5]._reinterpret(gl.float32, [EB], flat).slice(i * 16, 16).store(kq)
     gl.thread_barrier()
 
 

@@ -71,7 +71,7 @@ def scan_kernel(
         )  # fmt: skip
         if first == 0:
             s = load_state(state_ptr, BV, DK, TILE)
-        stage(smem, raw, a_log, dt_bias, DK, BV, EB, True)
+        stage(smem, raw, a_log, dt_bias, count - first, DK, BV, EB, True)
         at = 0
         end = gl.minimum(EB, count - first)
         while at < end:
@@ -142,7 +142,7 @@ def path_kernel(
             2 * HV, HK, HV, DK, DV, BV, 16, W, True, True,
         )  # fmt: skip
         s = load_state(state_ptr, BV, DK, TILE)
-        stage(smem, raw, a_log, dt_bias, DK, BV, 16, True)
+        stage(smem, raw, a_log, dt_bias, count, DK, BV, 16, True)
         for e in range(0, count):
             o = event_output(smem, s, load_query(smem, e, DK, TILE), e, DK, TILE)
             at = out_at + gl.load(nodes + e) * (HV * DV)
