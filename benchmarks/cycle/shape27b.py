@@ -43,10 +43,17 @@ def main() -> None:
     """Build the group once, then measure every arm at every length."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", type=int, nargs="*", default=[4096, 32768])
-    lengths = parser.parse_args().lengths
+    parser.add_argument("--draft-vocab", type=int, default=0)
+    arguments = parser.parse_args()
+    lengths = arguments.lengths
     context = max(lengths) + 1024
     config = EngineConfig(
-        model="random", device="cuda", max_sequences=1, context_length=context, prefill_grid=256
+        model="random",
+        device="cuda",
+        max_sequences=1,
+        context_length=context,
+        prefill_grid=256,
+        draft_vocab=arguments.draft_vocab,
     )
     start = time.perf_counter()
     group = random_group(config)
@@ -57,7 +64,8 @@ def main() -> None:
             row = measure(group, config, length, arm, len(rows))
             rows.append(row)
             print(row, flush=True)
-    save("cycle_27b", {**machine(), **memory_rates(), "rows": rows})
+    name = f"cycle_27b_draft{arguments.draft_vocab}" if arguments.draft_vocab else "cycle_27b"
+    save(name, {**machine(), **memory_rates(), "rows": rows})
 
 
 if __name__ == "__main__":

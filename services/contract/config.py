@@ -15,6 +15,7 @@ from services.contract.limits import (
     MAX_PATH,
     MAX_SEQUENCES,
     MAX_SHAPE_CHARS,
+    MAX_VOCAB,
     PAGE,
     PREFILL_GRID,
 )
@@ -35,7 +36,8 @@ class EngineConfig:
             "cuda" or "cuda:N". dtype: "auto" is float32 on a CPU
             and bfloat16 elsewhere; "bfloat16" on a CPU rounds the operands of matrix products.
             free_rows: plain decoding with one row, for a benchmark only; its bits are not those
-            of tree decoding.
+            of tree decoding. draft_vocab: ids that the MTP head may draft, the first ones
+            (byte-pair ids are ranked by frequency), 0 is all; it changes speed only.
     Raises  InvalidField naming the key.
     """
 
@@ -54,6 +56,7 @@ class EngineConfig:
     drafter: str = "mtp"
     suffix: bool = True
     free_rows: bool = False
+    draft_vocab: int = 0
 
     def __post_init__(self) -> None:
         if not text(self.model, 4096, "model"):
@@ -71,6 +74,7 @@ class EngineConfig:
         text(self.drafter, MAX_DRAFTER_CHARS, "drafter")
         flag(self.suffix, "suffix")
         flag(self.free_rows, "free_rows")
+        whole(self.draft_vocab, 0, MAX_VOCAB, "draft_vocab")
 
     @property
     def pages_per_sequence(self) -> int:

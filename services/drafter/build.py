@@ -26,8 +26,9 @@ def build_drafter(
             target.
     """
     head = None
+    num_ids = min(config.draft_vocab or model.vocab_size, model.vocab_size)
     if mtp is not None:
         kv, table = arenas.drafter["mtp_kv"][0], arenas.verifier["page_table"]
-        head = MtpHead(model, mtp, *lent, kv, table, config.prefill_grid)
+        head = MtpHead(model, mtp, lent[0], lent[1][:num_ids], kv, table, config.prefill_grid)
     sizes = config.prefill_grid, model.vocab_size, config.context_length
-    return DrafterStage(head, arenas, epoch, *sizes)
+    return DrafterStage(head, arenas, epoch, *sizes, draft_vocab=num_ids)

@@ -49,8 +49,8 @@ class DraftPenalties:
         added.sub_(torch.mul(counts.clamp_(max=1), presence, out=scaled))
 
     def apply(self, logits: torch.Tensor) -> None:
-        """Add it to the logits [B, V] of one pass."""
-        logits.add_(self._added[: logits.shape[0]])
+        """Add it to the logits [B, n] of one pass; n <= V where fewer ids are drafted."""
+        logits.add_(self._added[: logits.shape[0], : logits.shape[1]])
 
 
 def _changes(params: SamplingParams) -> bool:

@@ -50,7 +50,7 @@ class DrafterStage(Stage):
 
     Args    head: the MTP block; None for a checkpoint without one (suffixes still draft).
             context_length: positions that pages exist for. allow_probes: whether a request may
-            name a test drafter.
+            name a test drafter. draft_vocab: ids the MTP head ranks; 0 is all of them.
     """
 
     name = "drafter"
@@ -64,6 +64,7 @@ class DrafterStage(Stage):
         vocab_size: int,
         context_length: int,
         allow_probes: bool = True,
+        draft_vocab: int = 0,
     ) -> None:
         tables, verifier = arenas.drafter["tree_tables"], arenas.verifier
         super().__init__(epoch, tables.shape[0])
@@ -71,7 +72,7 @@ class DrafterStage(Stage):
         if head is not None:
             rings = verifier["hidden_ring"], verifier["prefill_hidden"]
             penalties = DraftPenalties(verifier["output_counts"], verifier["logit_bias"])
-            self._passes = MtpPasses(head, *rings, vocab_size, penalties)
+            self._passes = MtpPasses(head, *rings, draft_vocab or vocab_size, penalties)
         self._tables = tables
         self._host_tables = torch.zeros_like(tables, device="cpu", pin_memory=tables.is_cuda)
         self._grid, self._vocab_size, self._context = prefill_grid, vocab_size, context_length
