@@ -5,6 +5,7 @@ import random
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -15,6 +16,9 @@ import torch
 from hypothesis import settings
 
 from tests.oracle.models import random_tensors, stored_names, tiny_config, write_folder
+
+if TYPE_CHECKING:
+    from tests.service.front import RunningServer
 
 BASE_SEED = int(os.environ.get("LUMOTREE_TEST_SEED", "20260930"))
 
@@ -65,3 +69,21 @@ def ray_session() -> Iterator[None]:
         session = RaySession("cpu", groups=2)
     yield
     session.close()
+
+
+@pytest.fixture(scope="session")
+def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random model whose ids 0..255 are bytes of text."""
+    from tests.service.small import write_byte_model
+
+    return write_byte_model(tmp_path_factory.mktemp("models") / "byte-model")
+
+
+@pytest.fixture(scope="session")
+def small_server(byte_model: Path) -> Iterator["RunningServer"]:
+    """A server of the byte model, two sequences at once, that test drafters may use."""
+    from tests.service.front import running
+    from tests.service.small import small_engine
+
+    with running(small_engine(byte_model), test_drafters=True) as server:
+        yield server

@@ -37,6 +37,7 @@ def chat(
     show_tree: ShowTree = False,
     threads: opt.Threads = DEFAULT_THREADS,
     max_model_len: opt.Context = DEFAULT_CONTEXT,
+    dtype: opt.Dtype = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Read user turns from standard input until its end, answer each one."""
@@ -50,7 +51,9 @@ def chat(
         "seed": seed,
     }
     messages = [{"role": "system", "content": system}] if system else []
-    with open_engine(local_config(model, threads, max_model_len), quiet=as_json) as engine:
+    with open_engine(
+        local_config(model, threads, max_model_len, dtype=dtype), quiet=as_json
+    ) as engine:
         while (line := _read_turn(as_json)) is not None:
             messages.append({"role": "user", "content": line})
             request = _request(engine, messages, values, max_tokens, drafting)

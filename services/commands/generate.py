@@ -44,12 +44,15 @@ def generate(
     no_suffix: opt.NoSuffix = False,
     threads: opt.Threads = DEFAULT_THREADS,
     max_model_len: opt.Context = DEFAULT_CONTEXT,
+    dtype: opt.Dtype = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Complete a prompt with the embedded or a given checkpoint."""
     text = _prompt_text(prompt, prompt_file)
     drafting = resolve_drafting(mode, shape, drafter, suffix=not no_suffix)
-    with open_engine(local_config(model, threads, max_model_len), quiet=as_json) as engine:
+    with open_engine(
+        local_config(model, threads, max_model_len, dtype=dtype), quiet=as_json
+    ) as engine:
         ids = tuple(engine.codec.encode(text))
         request = GenerationRequest(
             request_id=engine.next_request_id(),

@@ -48,8 +48,14 @@ def open_engine(config: EngineConfig, quiet: bool) -> Iterator[Engine]:
         engine.close()
 
 
-def local_config(model: Path, threads: int, context: int, sequences: int = 1) -> EngineConfig:
+def local_config(
+    model: Path, threads: int, context: int, sequences: int = 1, dtype: str = "auto"
+) -> EngineConfig:
     """Return the configuration of an in-process CPU engine."""
     return EngineConfig(
-        model=str(model), threads=threads, context_length=context, max_sequences=sequences
+        model=str(model),
+        threads=threads,
+        context_length=context,
+        max_sequences=sequences,
+        dtype=dtype,
     )

@@ -38,4 +38,7 @@ Drafter = Annotated[
 NoSuffix = Annotated[bool, typer.Option("--no-suffix", help="Draft without suffix look-ups.")]
 Threads = Annotated[int, typer.Option("--threads", help="CPU threads of the matrix products.")]
 Context = Annotated[int, typer.Option("--max-model-len", help="Positions of a sequence.")]
+_DTYPE = typer.Option("--dtype", help="auto, float32 or bfloat16; auto follows the device.")
+Dtype = Annotated[str, _DTYPE]
+OptionalDtype = Annotated[str | None, _DTYPE]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from services.commands import options as opt
+from services.commands.banner import print_plan, print_ready, print_self_test
 from services.commands.loading import DEFAULT_CONTEXT, DEFAULT_THREADS, open_engine
-from services.contract.config import EngineConfig
+from services.contract.config import EngineConfig, config_from_mapping, load_config
 from services.contract.errors import InvalidField
 from services.gateway.engine import Engine
+from services.gateway.names import model_name
 from services.gateway.server import ServeOptions, Server, read_token
 from services.gateway.tls import TlsFiles
+from services.runtime.log import set_up_logs
 
 OptionalFile = Path | None
+OptionalInt = int | None
+OptionalText = str | None
+_DEFAULTS = {
+    "model": str(opt.EMBEDDED_MODEL),
+    "threads": DEFAULT_THREADS,
+    "context_length": DEFAULT_CONTEXT,
+}
 
 
 def serve(
-    model: opt.Model = opt.EMBEDDED_MODEL,
-    runtime: Annotated[str, typer.Option("--runtime", help="inproc or ray.")] = "inproc",
+    config: Annotated[
+        OptionalFile, typer.Option("--config", help="TOML of engine settings; flags win.")
+    ] = None,
+    model: Annotated[OptionalFile, typer.Option("--model", help="Checkpoint folder.")] = None,
+    served_model_name: Annotated[
+        str, typer.Option("--served-model-name", help="Unset: the folder's name.")
+    ] = "",
+    runtime: Annotated[OptionalText, typer.Option("--runtime", help="inproc or ray.")] = None,
     groups: Annotated[
-        int, typer.Option("--groups", help="Stage groups, one a GPU host; needs ray.")
-    ] = 1,
+        OptionalInt, typer.Option("--groups", help="Stage groups, one a GPU host; needs ray.")
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Port; 0 takes a free one.")] = 50051,
     tls_cert: Annotated[OptionalFile, typer.Option("--tls-cert", help="PEM chain.")] = None,
@@ -34,23 +51,45 @@ def serve(
     api_key_file: Annotated[
         OptionalFile, typer.Option("--api-key-file", help="File with the bearer token.")
     ] = None,
-    max_num_seqs: Annotated[int, typer.Option("--max-num-seqs", help="Sequences at once.")] = 4,
-    max_model_len: opt.Context = DEFAULT_CONTEXT,
-    threads: opt.Threads = DEFAULT_THREADS,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")] = "cpu",
+    max_num_seqs: Annotated[
+        OptionalInt, typer.Option("--max-num-seqs", help="Sequences at once.")
+    ] = None,
+    max_model_len: Annotated[
+        OptionalInt, typer.Option("--max-model-len", help="Positions of a sequence.")
+    ] = None,
+    threads: Annotated[OptionalInt, typer.Option("--threads", help="CPU threads.")] = None,
+    device: Annotated[OptionalText, typer.Option("--device", help="cpu, cuda or cuda:N.")] = None,
+    dtype: opt.OptionalDtype = None,
     shutdown_timeout: Annotated[
         float, typer.Option("--shutdown-timeout", help="Seconds live requests may take.")
     ] = 30.0,
+    record: Annotated[
+        OptionalFile, typer.Option("--record", help="Folder that takes requests and answers.")
+    ] = None,
+    record_consent: Annotated[
+        bool, typer.Option("--record-consent", help="Callers agreed to be recorded.")
+    ] = False,
+    test_drafters: Annotated[
+        bool, typer.Option("--test-drafters", help="Let requests name random or remembered.")
+    ] = False,
+    log_level: Annotated[
+        str, typer.Option("--log-level", help="debug, info, warning or error.")
+    ] = "warning",
 ) -> None:
     """Serve gRPC until SIGTERM; a second signal stops at once."""
-    config = EngineConfig(
-        model=str(model),
-        runtime=runtime,
-        groups=groups,
-        device=device,
-        threads=threads,
-        context_length=max_model_len,
-        max_sequences=max_num_seqs,
+    set_up_logs(log_level)
+    engine_config = _engine_config(
+        config,
+        {
+            "model": None if model is None else str(model),
+            "runtime": runtime,
+            "groups": groups,
+            "device": device,
+            "dtype": dtype,
+            "threads": threads,
+            "context_length": max_model_len,
+            "max_sequences": max_num_seqs,
+        },
     )
     options = ServeOptions(
         host=host,
@@ -58,31 +97,49 @@ def serve(
         tls=_tls(tls_cert, tls_key, tls_ca),
         token=read_token(api_key_file),
         shutdown_timeout_s=shutdown_timeout,
+        served_name=served_model_name and model_name(served_model_name, "served-model-name"),
+        record=_record(record, record_consent),
+        test_drafters=test_drafters,
     )
-    with open_engine(config, quiet=False) as engine:
-        asyncio.run(_serve(engine, options))
+    _check_port(host, port)
+    console = Console(stderr=True, highlight=False)
+    print_plan(console, engine_config)
+    with open_engine(engine_config, quiet=False) as engine:
+        print_self_test(console, engine)
+        asyncio.run(_serve(engine, options, console))
 
 
-async def _serve(engine: Engine, options: ServeOptions) -> None:
+async def _serve(engine: Engine, options: ServeOptions, console: Console) -> None:
     server = Server(engine, options)
     await server.start()
-    target = f"{options.host}:{server.port}"
-    console = Console(stderr=True, highlight=False)
-    console.print(f"[bold green]ready[/bold green] gRPC on {target} ({_security(options)})")
-    console.print(
-        f"  grpcurl {'' if options.tls else '-plaintext '}"
-        f'-d \'{{"text": {{"text": "def main():"}}}}\' '
-        f"{target} lumotree.v1.GenerationService/GenerateStream",
-        soft_wrap=True,
-    )
+    print_ready(console, options, f"{options.host}:{server.port}")
     await server.run()
 
 
-def _security(options: ServeOptions) -> str:
-    transport = "plaintext" if options.tls is None else "TLS"
-    if options.tls is not None and options.tls.ca is not None:
-        transport = "mutual TLS"
-    return f"{transport}, {'bearer token' if options.token else 'no token'}"
+def _engine_config(file: OptionalFile, flags: dict[str, Any]) -> EngineConfig:
+    given = {name: value for name, value in flags.items() if value is not None}
+    if file is None:
+        return config_from_mapping({**_DEFAULTS, **given})
+    return load_config(file, given)
+
+
+def _check_port(host: str, port: int) -> None:
+    """Refuse a taken port before minutes of loading."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            text = f"{host}:{port} cannot be bound: {error.strerror}; choose another one"
+            raise InvalidField("PORT", text, "port") from None
+
+
+def _record(folder: OptionalFile, consent: bool) -> OptionalFile:
+    if folder is not None and not consent:
+        text = "stores what callers write; give --record-consent when they agreed"
+        raise InvalidField("RECORD_CONSENT", text, "record")
+    return folder
 
 
 def _tls(cert: OptionalFile, key: OptionalFile, ca: OptionalFile) -> TlsFiles | None:

@@ -69,13 +69,16 @@ def verify(
     ] = None,
     threads: opt.Threads = DEFAULT_THREADS,
     max_model_len: opt.Context = DEFAULT_CONTEXT + 512,
+    dtype: opt.Dtype = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Compare chain-5, hydra27 and adaptive with plain decoding: every token, every digest.
 
     Exit code 1 if a token or a digest differs.
     """
-    with open_engine(local_config(model, threads, max_model_len), quiet=as_json) as engine:
+    with open_engine(
+        local_config(model, threads, max_model_len, dtype=dtype), quiet=as_json
+    ) as engine:
         chosen = load_prompts(engine, files or sorted(opt.PROMPTS.glob("*.json*")), prompts)
         console = Console(stderr=True, quiet=as_json)
         with Progress(console=console, transient=True) as bar:

@@ -87,7 +87,7 @@ class CycleClock:
             self.scheduler.fail_all(error)
         except Exception as error:  # a defect must end the requests, not the thread
             _LOG.error("step failed", kind=type(error).__name__, where=_where(error))
-            self.scheduler.fail_all(
+            self.scheduler.end_all(
                 InternalError("DEFECT", f"a step failed: {type(error).__name__}")
             )
         return True

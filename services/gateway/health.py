@@ -22,7 +22,8 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 class HealthMonitor:
     """Keep the health service equal to the groups' own view of their stages.
 
-    With several groups a name serves while it does in one of them.
+    With several groups a name serves while it does in one of them. A group that came back
+    between two looks was away: it is shown as such once.
     """
 
     def __init__(self, groups: Sequence[StageGroup], clock: CycleClock | Router) -> None:
@@ -30,6 +31,7 @@ class HealthMonitor:
         self._groups = tuple(groups)
         self._clock = clock
         self._shown: dict[str, int] = {}
+        self._epochs = [group.epoch for group in groups]
         self._draining = False
 
     async def run(self) -> None:
@@ -45,7 +47,12 @@ class HealthMonitor:
 
     async def update(self) -> None:
         """Show the present state; watchers hear of changes only."""
-        seen = [group.health() for group in self._groups]
+        epochs = [group.epoch for group in self._groups]
+        seen = [
+            group.health() if epoch == before else dict.fromkeys(STAGES, False)
+            for group, epoch, before in zip(self._groups, epochs, self._epochs, strict=True)
+        ]
+        self._epochs = epochs
         usable = not self._draining and not self._clock.is_stuck
         for name in STAGES:
             await self._show(name, usable and any(stages.get(name, False) for stages in seen))

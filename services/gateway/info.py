@@ -41,12 +41,13 @@ class ServerFacts:
     """Facts of one served model; the checkpoint is described once."""
 
     engine: Engine
+    served_name: str = ""
     started: float = field(default_factory=time.monotonic)
 
     @property
     def model(self) -> str:
-        """Return the served model's name: its folder's."""
-        return Path(self.engine.config.model).name
+        """Return the served model's name, its folder's by default."""
+        return self.served_name or Path(self.engine.config.model).name
 
     @cached_property
     def description(self) -> CheckpointFacts:

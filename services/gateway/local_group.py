@@ -16,6 +16,7 @@ from services.model.products import prepare_products
 from services.model.weights import load_mtp, load_target
 from services.runtime.buffers import has_narrow_products, make_arenas, model_dtype
 from services.runtime.local import LocalGroup
+from services.runtime.stage import RingStage
 from services.verifier.stage import VerifierStage
 
 Progress = Callable[[str, int, int], None]
@@ -35,15 +36,19 @@ def build_local_group(config: EngineConfig, progress: Progress | None = None) ->
     target = load_target(checkpoint, dtype, config.device, _named(progress, "target"))
     mtp = load_mtp(checkpoint, dtype, config.device, _named(progress, "mtp"))
     prepare_products(target, mtp, has_narrow_products(config))
-    arenas, lent = make_arenas(model, config), (target.embedding, target.head)
-    stages = (
-        build_drafter(config, model, mtp, lent, arenas, FIRST_EPOCH),
-        VerifierStage(model, target, arenas, config, FIRST_EPOCH),
-        CommitterStage(target, arenas, config, FIRST_EPOCH),
-    )
+    lent = target.embedding, target.head
+
+    def build(epoch: int) -> tuple[RingStage, ...]:
+        arenas = make_arenas(model, config)
+        return (
+            build_drafter(config, model, mtp, lent, arenas, epoch),
+            VerifierStage(model, target, arenas, config, epoch),
+            CommitterStage(target, arenas, config, epoch),
+        )
+
     if config.device == "cpu":
         compile_cpu_kernels()
-    group = LocalGroup(model, stages, FIRST_EPOCH)
+    group = LocalGroup(model, build(FIRST_EPOCH), FIRST_EPOCH, build)
     group.warmup()
     return group
 

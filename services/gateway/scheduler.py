@@ -148,6 +148,14 @@ class Scheduler:
         for sequence in lost:
             self._deliver(sequence, self._failed(sequence, error))
 
+    def end_all(self, error: ContractError) -> None:
+        """End every live sequence with an error, releasing its slot at the stages."""
+        try:
+            for sequence in [*self._waiting, *self._running]:
+                self._end(sequence, self._failed(sequence, error))
+        except ContractError:
+            self.fail_all(error)
+
     def abort_all(self) -> None:
         """End every live sequence as aborted, releasing its slot."""
         for sequence in [*self._waiting, *self._running]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from services.contract import pb
 from services.contract.errors import InvalidField
@@ -19,6 +18,9 @@ from services.gateway.clock import CycleClock
 from services.gateway.engine import Engine
 from services.gateway.health import SERVICE, HealthMonitor
 from services.gateway.info import ServerFacts
+from services.gateway.names import model_name
+from services.gateway.recorder import Recorder
+from services.gateway.reflection import add_reflection
 from services.gateway.router import Router
 from services.gateway.servicer import GenerationServicer
 from services.gateway.tls import TlsFiles, server_credentials
@@ -30,13 +32,20 @@ MAX_CONCURRENT_CALLS = 512
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Where and how the public port listens."""
+    """Where and how the public port listens.
+
+    Args    served_name: name of the model, its folder's by default. record: folder that takes
+            every request with its answer. test_drafters: whether requests may name one.
+    """
 
     host: str = "127.0.0.1"
     port: int = 50051
     tls: TlsFiles | None = None
     token: str | None = None
     shutdown_timeout_s: float = 30.0
+    served_name: str = ""
+    record: Path | None = None
+    test_drafters: bool = False
 
 
 @dataclass(slots=True)
@@ -65,10 +74,10 @@ class Server:
             interceptors=interceptors,
             maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
         )
-        servicer = GenerationServicer(self.engine, self._clock, ServerFacts(self.engine))
+        servicer = self._servicer()
         pb.generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._monitor.servicer, self._server)
-        reflection.enable_server_reflection(_reflected(), self._server)
+        add_reflection(_reflected(), self._server)
         self.port = self._bind()
         self._clock.start()
         await self._monitor.update()
@@ -103,6 +112,13 @@ class Server:
         self._watch.cancel()
         await self._server.stop(grace=1.0)
 
+    def _servicer(self) -> GenerationServicer:
+        options = self.options
+        facts = ServerFacts(self.engine, options.served_name)
+        model_name(facts.model, "served-model-name")
+        recorder = Recorder(options.record) if options.record else None
+        return GenerationServicer(self.engine, self._clock, facts, recorder, options.test_drafters)
+
     def _bind(self) -> int:
         options = self.options
         address = f"{options.host}:{options.port}"
@@ -130,7 +146,7 @@ _CHANNEL_OPTIONS = (
 
 def _reflected() -> tuple[str, ...]:
     health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-    return SERVICE, health, reflection.SERVICE_NAME
+    return SERVICE, health
 
 
 def read_token(file: Path | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TypeAlias
 
@@ -23,6 +23,8 @@ from services.gateway.assemble import Assembler
 from services.gateway.clock import CycleClock
 from services.gateway.engine import Engine
 from services.gateway.info import ServerFacts
+from services.gateway.peers import PeerStreams
+from services.gateway.recorder import Recorder
 from services.gateway.requests import Delta, Finished, Prefilled
 from services.gateway.router import Router
 from services.gateway.session import ChoiceEvent, Session
@@ -31,13 +33,23 @@ from services.gateway.translate import GenerateRequest, Translator
 
 gen = pb.generation_pb2
 Context: TypeAlias = grpc.aio.ServicerContext
+_LARGE_BYTES = 1 << 16
 
 
 class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
     """Answer the public service from one engine."""
 
-    def __init__(self, engine: Engine, clock: CycleClock | Router, facts: ServerFacts) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: CycleClock | Router,
+        facts: ServerFacts,
+        recorder: Recorder | None = None,
+        test_drafters: bool = False,
+    ) -> None:
         self._engine = engine
+        self._recorder = recorder
+        self._peers = PeerStreams()
         self._clock = clock
         self._facts = facts
         self._hub = TraceHub()
@@ -48,6 +60,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
             engine.defaults,
             engine.group.vocab_size,
             has_mtp=facts.description.num_mtp_parameters > 0,
+            test_drafters=test_drafters,
         )
 
     @status.unary
@@ -55,7 +68,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         self, request: gen.GenerateRequest, context: Context
     ) -> gen.GenerateResponse:
         """Return a whole answer."""
-        session, assembler = self._open(request, context)
+        session, assembler = await self._open(request, context)
         try:
             async for item in self._live(session, assembler, context):
                 if isinstance(item.event, Delta):
@@ -63,22 +76,24 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
                 elif isinstance(item.event, Finished):
                     assembler.finished[item.choice_index] = item.event
         finally:
-            session.cancel()
+            session.close()
+        self._record(assembler)
         return assembler.response()
 
     @status.stream
     async def GenerateStream(
         self, request: gen.GenerateStreamRequest, context: Context
-    ) -> AsyncIterator[gen.GenerateStreamResponse]:
+    ) -> AsyncGenerator[gen.GenerateStreamResponse, None]:
         """Yield Start at once, Progress while prefilling, Deltas, a Finish a choice, End."""
-        session, assembler = self._open(request, context)
+        session, assembler = await self._open(request, context)
         try:
             yield assembler.start()
             async for item in self._live(session, assembler, context):
                 for message in self._messages(assembler, item):
                     yield message
         finally:
-            session.cancel()
+            session.close()
+        self._record(assembler)
 
     @status.unary
     async def Abort(self, request: gen.AbortRequest, context: Context) -> gen.AbortResponse:
@@ -169,9 +184,11 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
     @status.stream
     async def WatchSpecTrace(
         self, request: gen.WatchSpecTraceRequest, context: Context
-    ) -> AsyncIterator[gen.WatchSpecTraceResponse]:
+    ) -> AsyncGenerator[gen.WatchSpecTraceResponse, None]:
         """Yield verified steps of one request, or of all, as they happen."""
         refuse_unknown(request)
+        text(request.request_id, limits.MAX_REQUEST_ID, "request_id")
+        self._peers.enter(context)
         level = request.trace_level or gen.TRACE_LEVEL_FULL_TREE
         watcher = self._hub.open(request.request_id)
         left = request.max_steps if request.HasField("max_steps") else -1
@@ -188,12 +205,18 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         finally:
             self._hub.close(watcher)
 
-    def _open(self, request: GenerateRequest, context: Context) -> tuple[Session, Assembler]:
+    async def _open(self, request: GenerateRequest, context: Context) -> tuple[Session, Assembler]:
         """Resolve and submit a request; nothing is queued if anything is refused."""
+        self._peers.enter(context)
         request_id = text(request.request_id, limits.MAX_REQUEST_ID, "request_id")
         request_id = request_id or f"req-{secrets.token_hex(8)}"
-        resolved = self._translator.resolve(request, tenant=self._tenant(context))
+        tenant = self._tenant(context)
+        if request.ByteSize() > _LARGE_BYTES:  # its tokens take long; others go on meanwhile
+            resolved = await asyncio.to_thread(self._translator.resolve, request, tenant)
+        else:
+            resolved = self._translator.resolve(request, tenant)
         session = Session(self._clock, request_id, resolved)
+        context.add_done_callback(lambda _: session.close())
         session.start(request)
         assembler = Assembler(
             request,
@@ -205,6 +228,10 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         )
         return session, assembler
 
+    def _record(self, assembler: Assembler) -> None:
+        if self._recorder is not None:
+            self._recorder.add(assembler)
+
     def _tenant(self, context: Context) -> str:
         identity = context.auth_context().get("x509_common_name") or [b""]
         name = bytes(identity[0]).decode(errors="replace")
@@ -212,7 +239,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
 
     async def _live(
         self, session: Session, assembler: Assembler, context: Context
-    ) -> AsyncIterator[ChoiceEvent]:
+    ) -> AsyncGenerator[ChoiceEvent, None]:
         """Yield a session's events under the caller's deadline; trace them on the way."""
         remaining = context.time_remaining()
         limit = limits.MAX_TIME_MS / 1e3 if remaining is None else remaining

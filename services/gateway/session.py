@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from services.contract import pb
 from services.contract.errors import ExhaustedError
 from services.gateway.clock import CycleClock
-from services.gateway.requests import Event, Finished, FinishReason, GenerationRequest
+from services.gateway.requests import Delta, Event, Finished, FinishReason, GenerationRequest
 from services.gateway.router import Router
 from services.gateway.translate import GenerateRequest, Resolved
 
 MAX_EVENTS = 4096
+MAX_PENDING = 8192
 gen = pb.generation_pb2
 
 
@@ -28,8 +29,11 @@ class ChoiceEvent:
 class Session:
     """The live side of one request.
 
-    Events cross from the cycle clock's thread into the event loop through a bounded queue; a
-    reader that falls behind by more than MAX_EVENTS loses its request, never the server.
+    Events cross from the cycle clock's thread into the event loop through a bounded queue. A
+    reader that falls behind by more than MAX_PENDING tree nodes and log-probabilities loses its
+    request, never the server.
+
+    Numbers a pending node costs at most about 100 bytes: a stopped reader costs < 1 MiB.
     """
 
     def __init__(self, clock: CycleClock | Router, request_id: str, resolved: Resolved) -> None:
@@ -39,6 +43,8 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[ChoiceEvent] = asyncio.Queue(MAX_EVENTS)
         self._is_slow = False
+        self._is_closed = False
+        self._pending = 0
 
     def start(self, request: GenerateRequest) -> None:
         """Submit every choice; all or none.
@@ -54,6 +60,13 @@ class Session:
                 self.cancel()
                 raise
 
+    def close(self) -> None:
+        """Stop what still runs and forget what is unread; safe to call again."""
+        self._is_closed = True
+        self.cancel()
+        while not self._queue.empty():
+            self._queue.get_nowait()
+
     def cancel(self) -> None:
         """Stop all choices before their next cycle."""
         self._clock.cancel(self.request_id)
@@ -66,8 +79,9 @@ class Session:
         live = self.resolved.num_choices
         while live:
             item = await self._queue.get()
+            self._pending -= _weight(item.event)
             if self._is_slow:
-                text = f"{MAX_EVENTS} events are unread; read faster or ask for fewer tokens"
+                text = "too many events are unread; read faster or ask for fewer tokens"
                 raise ExhaustedError("SLOW_READER", text)
             if isinstance(item.event, Finished):
                 live -= 1
@@ -103,8 +117,18 @@ class Session:
             self._is_slow = True  # the loop has closed: nobody reads any more
 
     def _put(self, item: ChoiceEvent) -> None:
-        try:
-            self._queue.put_nowait(item)
-        except asyncio.QueueFull:
+        if self._is_closed:
+            return
+        weight = _weight(item.event)
+        if self._queue.full() or self._pending + weight > MAX_PENDING:
             self._is_slow = True
             self.cancel()
+            return
+        self._pending += weight
+        self._queue.put_nowait(item)
+
+
+def _weight(event: Event) -> int:
+    if not isinstance(event, Delta):
+        return 1
+    return event.tree.num_nodes + sum(1 + len(one.top) for one in event.logprobs)

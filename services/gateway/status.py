@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -15,6 +17,7 @@ from services.contract.errors import ContractError, ExhaustedError, InternalErro
 from services.runtime.log import get_logger
 
 DOMAIN = "lumotree"
+READER_IDLE_SECONDS = 30.0
 _DETAILS_KEY = "grpc-status-details-bin"
 _LOG = get_logger("gateway.status")
 _RETRY = Duration(seconds=1)
@@ -57,20 +60,32 @@ def unary(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
     return answered
 
 
-def stream(handler: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-    """Answer a streaming call like `unary` does."""
+def stream(handler: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Awaitable[None]]:
+    """Answer a streaming call like `unary` does.
+
+    A reader that takes nothing for READER_IDLE_SECONDS ends its call: the work stops at once,
+    and the reader finds the status when it reads on.
+    """
 
     @functools.wraps(handler)
-    async def answered(
-        self: Any, request: Any, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[Any]:
+    async def answered(self: Any, request: Any, context: grpc.aio.ServicerContext) -> None:
         try:
-            async for message in handler(self, request, context):
-                yield message
+            async with aclosing(handler(self, request, context)) as messages:
+                async for message in messages:
+                    await _write(context, message)
         except Exception as error:
             await abort(context, _contract_error(error))
 
     return answered
+
+
+async def _write(context: grpc.aio.ServicerContext, message: Any) -> None:
+    try:
+        async with asyncio.timeout(READER_IDLE_SECONDS):
+            await context.write(message)
+    except TimeoutError:
+        text = f"nothing was read for {READER_IDLE_SECONDS:.0f} s; read faster"
+        raise ExhaustedError("SLOW_READER", text) from None
 
 
 def _contract_error(error: Exception) -> ContractError:

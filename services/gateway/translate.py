@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from services.contract import limits, pb
 from services.contract.checks import at_most, text, whole
 from services.contract.errors import (
     InvalidField,
-    NotFoundError,
     PreconditionError,
     UnsupportedError,
 )
@@ -19,6 +19,7 @@ from services.contract.sampling import Budget, Drafting, SamplingParams
 from services.contract.wire import refuse_unknown, refuse_unsupported
 from services.gateway.chat import ChatTemplate
 from services.gateway.defaults import Defaults, resolve_drafting
+from services.gateway.names import check_served
 from services.gateway.text import TextCodec
 
 gen = pb.generation_pb2
@@ -37,6 +38,7 @@ _ROLES = {
     gen.ROLE_ASSISTANT: "assistant",
     gen.ROLE_TOOL: "tool",
 }
+_REMEMBERED = re.compile(r"random|(oracle|adversarial:\d{1,2}):@[\w-]{1,64}")
 _PLAIN_SAMPLING = (
     "temperature",
     "top_p",
@@ -68,7 +70,8 @@ class Resolved:
 class Translator:
     """Resolve public requests against one served model.
 
-    Args    has_mtp: whether the checkpoint can draft by itself.
+    Args    has_mtp: whether the checkpoint can draft by itself. test_drafters: whether a
+            request may name one, which then knows remembered texts only and opens no file.
     """
 
     model: str
@@ -77,12 +80,11 @@ class Translator:
     defaults: Defaults
     vocab_size: int
     has_mtp: bool = True
+    test_drafters: bool = False
 
     def check_model(self, name: str) -> None:
         """Refuse another model's name; an empty one means the served model."""
-        if name and name != self.model:
-            message = f"{name!r} is not served; use {self.model!r} or leave it out"
-            raise NotFoundError("UNKNOWN_MODEL", message, "model")
+        check_served(name, self.model)
 
     def resolve(self, request: GenerateRequest, tenant: str) -> Resolved:
         """Return the resolved request.
@@ -195,6 +197,7 @@ class Translator:
         chosen = resolve_drafting(
             mode, shape, options.drafter or "mtp", _or(options, "suffix", True)
         )
+        _check_drafter(chosen.drafter, self.test_drafters)
         salt = text(request.cache.cache_salt, limits.MAX_TENANT // 2, "cache.cache_salt")
         return Drafting(chosen.shape, chosen.drafter, chosen.suffix, f"{tenant}/{salt}")
 
@@ -206,6 +209,17 @@ class Translator:
         if strict:
             raise PreconditionError("NO_MTP", f"{message}; use mode off", "speculation.strict")
         return (message,)
+
+
+def _check_drafter(name: str, test_drafters: bool) -> None:
+    if name == "mtp":
+        return
+    if not test_drafters:
+        message = "test drafters are off; leave it out, or serve with --test-drafters"
+        raise InvalidField("DRAFTER", message, "speculation.drafter")
+    if not _REMEMBERED.fullmatch(name):
+        message = "a request names no file; use random, oracle:@NAME or adversarial:D:@NAME"
+        raise InvalidField("DRAFTER", message, "speculation.drafter")
 
 
 def _refuse_cache(request: GenerateRequest) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
 
 from services.commands.options import EMBEDDED_MODEL
 from services.contract.config import EngineConfig
@@ -40,6 +44,19 @@ class RunningServer:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(10)
 
+    def is_free(self) -> bool:
+        """Say whether no sequence, slot or page is held."""
+        scheduler, config = self.engine.scheduler, self.engine.config
+        pages = scheduler.free_pages == config.total_pages
+        return scheduler.is_idle and pages and scheduler.num_running == 0
+
+    def seconds_to_free(self, limit: float = 5.0) -> float:
+        """Return how long it takes until nothing is held; `limit` if it does not happen."""
+        begun = time.monotonic()
+        while not self.is_free() and time.monotonic() - begun < limit:
+            time.sleep(0.001)
+        return time.monotonic() - begun
+
 
 def make_engine(**changes: Any) -> Engine:
     """Return an engine of the embedded checkpoint."""
@@ -48,12 +65,28 @@ def make_engine(**changes: Any) -> Engine:
 
 
 @contextmanager
-def running(**options: Any) -> Iterator[RunningServer]:
-    """Yield a server over a fresh engine."""
-    engine = make_engine()
+def running(engine: Engine | None = None, **options: Any) -> Iterator[RunningServer]:
+    """Yield a server over an engine, a fresh one of the embedded checkpoint by default."""
+    engine = engine or make_engine()
     server = RunningServer(engine, **options)
     try:
         yield server
     finally:
         server.stop()
         engine.close()
+
+
+def rich_status(call: grpc.RpcError) -> status_pb2.Status:
+    """Return the google.rpc.Status that a refusal carries."""
+    return status_pb2.Status.FromString(dict(call.trailing_metadata())["grpc-status-details-bin"])
+
+
+def refusal(call: grpc.RpcError) -> tuple[str, str, str]:
+    """Return code, reason and field of a refusal."""
+    info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    field = ""
+    for detail in rich_status(call).details:
+        detail.Unpack(info)
+        if detail.Unpack(request):
+            field = request.field_violations[0].field
+    return call.code().name, info.reason, field

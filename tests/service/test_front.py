@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.client import Client
 from services.contract import pb
 from services.contract.limits import METADATA_BYTES, PUBLIC_MESSAGE_BYTES
 from services.gateway.requests import GenerationRequest
-from tests.service.front import RunningServer, running
+from tests.service.front import RunningServer, refusal, rich_status, running
 
 gen = pb.generation_pb2
 PROMPT = "def fibonacci(n):\n"
@@ -39,19 +39,6 @@ def _idle(server: RunningServer, seconds: float = 2.0) -> bool:
             return True
         time.sleep(0.002)
     return False
-
-
-def _refusal(call: grpc.RpcError) -> tuple[str, str, str]:
-    """Return code, reason and field of a refusal."""
-    metadata = dict(call.trailing_metadata())
-    status = status_pb2.Status.FromString(metadata["grpc-status-details-bin"])
-    info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-    field = ""
-    for detail in status.details:
-        detail.Unpack(info)
-        if detail.Unpack(request):
-            field = request.field_violations[0].field
-    return call.code().name, info.reason, field
 
 
 def test_stream_joined_equals_unary_and_every_shape(client: Client) -> None:
@@ -135,8 +122,8 @@ REFUSED = [
 def test_bad_values_are_refused_by_name(client: Client, options: dict, field: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.generate(PROMPT, **options)
-    assert _refusal(caught.value)[0] == "INVALID_ARGUMENT"
-    assert _refusal(caught.value)[2] == field
+    assert refusal(caught.value)[0] == "INVALID_ARGUMENT"
+    assert refusal(caught.value)[2] == field
 
 
 @pytest.mark.parametrize("prompt", ["", [], [8192], [-1], [{"role": "user", "content": ""}] * 1100])
@@ -150,7 +137,7 @@ def test_bad_prompts_are_refused_and_the_server_lives(client: Client, prompt: ob
 def test_unknown_names_are_not_found(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.generate(PROMPT, model="other", max_tokens=1)
-    assert _refusal(caught.value)[:2] == ("NOT_FOUND", "UNKNOWN_MODEL")
+    assert refusal(caught.value)[:2] == ("NOT_FOUND", "UNKNOWN_MODEL")
     reply = client.stub.Abort(gen.AbortRequest(request_ids=["nobody"]))
     assert [result.found for result in reply.results] == [False]
 
@@ -201,11 +188,11 @@ def test_full_queue_is_refused_with_retry_info(client: Client, server: RunningSe
             client.generate(PROMPT, max_tokens=1)
     finally:
         scheduler._max_queue = limit
-    assert _refusal(caught.value)[:2] == ("RESOURCE_EXHAUSTED", "QUEUE_FULL")
-    status = status_pb2.Status.FromString(
-        dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+    assert refusal(caught.value)[:2] == ("RESOURCE_EXHAUSTED", "QUEUE_FULL")
+    assert any(
+        detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR)
+        for detail in rich_status(caught.value).details
     )
-    assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in status.details)
 
 
 def test_message_and_metadata_limits(client: Client) -> None:

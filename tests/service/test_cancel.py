@@ -1,0 +1,174 @@
+"""R1: a caller who goes away at any moment frees slot and pages, and gets nothing more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from services.client import Client
+from services.contract import pb
+from services.gateway.scheduler import Scheduler
+from tests.service.front import RunningServer
+
+gen = pb.generation_pb2
+LIMIT_SECONDS = 0.1
+LONG = {"max_tokens": 900, "ignore_eos": True, "temperature": 1.0, "seed": 1}
+
+
+class Gate:
+    """Holds a stage at a point until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.go = threading.Event()
+
+    def wrap(self, real: Callable[..., Any], when: Callable[[Any], bool]) -> Callable[..., Any]:
+        """Return `real` that waits, once, before the first call for which `when` holds."""
+
+        def held(message: Any) -> Any:
+            if when(message) and not self.reached.is_set():
+                self.reached.set()
+                self.go.wait(10)
+            return real(message)
+
+        return held
+
+
+def _is(body: str) -> Callable[[Any], bool]:
+    return lambda message: message.WhichOneof("body") == body
+
+
+@pytest.fixture
+def client(small_server: RunningServer) -> Iterator[Client]:
+    with Client(small_server.target) as connected:
+        yield connected
+    assert small_server.seconds_to_free() < 5
+
+
+def _seconds_to_free_after_cancel(server: RunningServer, client: Client, gate: Gate) -> float:
+    """Start a request, cancel it at the gate, open the gate; return how long freeing takes."""
+    request = gen.GenerateStreamRequest(text={"text": "cancel me" * 8})
+    request.stop.max_tokens, request.stop.ignore_eos = 900, True
+    call = client.stub.GenerateStream(request)
+    assert gate.reached.wait(10)
+    call.cancel()
+    _until(lambda: _is_cancelled(server.engine.scheduler))
+    begun = time.monotonic()
+    gate.go.set()
+    assert server.seconds_to_free() < 5
+    seconds = time.monotonic() - begun
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    assert caught.value.code() is grpc.StatusCode.CANCELLED
+    return seconds
+
+
+def _is_cancelled(scheduler: Scheduler) -> bool:
+    live = [*scheduler._running, *scheduler._waiting]
+    return all(sequence.cancelled for sequence in live)
+
+
+def _until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen"
+        time.sleep(0.001)
+
+
+POINTS = {
+    "prefilling": (1, "prefill"),
+    "drafting": (0, "cycle"),
+    "verifying": (1, "cycle"),
+    "before publish": (2, "cycle"),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_cancel_inside_a_stage_frees_everything(
+    small_server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    index, body = POINTS[point]
+    gate, stage = Gate(), small_server.engine.group.stages[index]
+    monkeypatch.setattr(stage, "step", gate.wrap(stage.step, _is(body)), raising=False)
+    assert _seconds_to_free_after_cancel(small_server, client, gate) < LIMIT_SECONDS
+    small_server.engine.scheduler.check_integrity()
+
+
+def test_cancel_after_publish_frees_everything(
+    small_server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, group = Gate(), small_server.engine.group
+    real = group.send
+
+    def send(message: Any) -> Any:
+        reply = real(message)
+        return gate.wrap(lambda _: reply, lambda r: r.WhichOneof("body") == "result")(reply)
+
+    monkeypatch.setattr(group, "send", send, raising=False)
+    assert _seconds_to_free_after_cancel(small_server, client, gate) < LIMIT_SECONDS
+
+
+def test_cancel_in_the_queue_never_reaches_a_stage(
+    small_server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [client.stream("busy", **LONG) for _ in range(2)]
+    for stream in streams:
+        next(stream)
+    scheduler, group = small_server.engine.scheduler, small_server.engine.group
+    admitted, real = [], group.send
+
+    def send(message: Any) -> Any:
+        if message.WhichOneof("body") == "admit":
+            admitted.append(message.admit.request_id)
+        return real(message)
+
+    monkeypatch.setattr(group, "send", send, raising=False)
+    queued = client.stub.GenerateStream(gen.GenerateStreamRequest(text={"text": "queued"}))
+    assert next(queued).HasField("start")
+    _until(lambda: scheduler.num_waiting == 1)
+    begun = time.monotonic()
+    queued.cancel()
+    _until(lambda: scheduler.num_waiting == 0)
+    assert time.monotonic() - begun < LIMIT_SECONDS
+    for stream in streams:
+        stream.close()
+    assert small_server.seconds_to_free() < LIMIT_SECONDS
+    assert admitted == []
+
+
+def test_cancel_while_streaming_frees_everything_and_disturbs_nobody(
+    small_server: RunningServer, client: Client
+) -> None:
+    alone = client.generate("neighbour", max_tokens=64, seed=2, temperature=1.0)
+    beside: list[Any] = []
+    neighbour = threading.Thread(
+        target=lambda: beside.append(
+            client.generate("neighbour", max_tokens=64, seed=2, temperature=1.0)
+        )
+    )
+    stream = client.stream("cancel me", **LONG)
+    next(stream)
+    neighbour.start()
+    stream.close()
+    neighbour.join()
+    assert small_server.seconds_to_free() < LIMIT_SECONDS
+    assert beside[0].token_ids == alone.token_ids
+
+
+def test_without_the_cancel_the_work_goes_on(
+    small_server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: a scheduler that overlooks a cancel holds its slot past the limit."""
+    monkeypatch.setattr(small_server.engine.scheduler, "cancel", lambda _: False)
+    stream = client.stream("cancel me", **LONG)
+    next(stream)
+    stream.close()
+    assert small_server.seconds_to_free(2 * LIMIT_SECONDS) >= LIMIT_SECONDS
+    monkeypatch.undo()
+    for request_id in small_server.engine.scheduler.live_ids():
+        small_server.engine.scheduler.cancel(request_id)
