@@ -65,7 +65,8 @@ def main() -> None:
             rows.append(row)
             print(row, flush=True)
     name = f"cycle_27b_draft{arguments.draft_vocab}" if arguments.draft_vocab else "cycle_27b"
-    save(name, {**machine(), **memory_rates(), "rows": rows})
+    facts = {**machine(), **memory_rates(), "draft_vocab": arguments.draft_vocab}
+    save(name, {**facts, "rows": rows})
 
 
 if __name__ == "__main__":
