@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from services.contract.errors import ContractError, UnavailableError
 from services.runtime.ray_session import UNIT, ray, unit_of
+from services.runtime.seat import HostSeat, Seat
 
 SHARES: Final = {"drafter": 0.3, "verifier": 0.4, "committer": 0.3}
 _PLACE_SECONDS: Final = 60.0
@@ -52,6 +53,23 @@ class StageActors:
         """Call a control method of one actor."""
         return self._get(name, getattr(self._handles[name], method).remote(*arguments), timeout_s)
 
+    def host(self) -> str:
+        """Return the host of the group, or an empty string while it has none."""
+        from ray.util.placement_group import placement_group_table
+
+        if not self._group.wait(_PLACE_SECONDS):
+            return ""
+        return str(placement_group_table(self._group)["bundles_to_node_id"].get(0, ""))
+
+    def seat(self) -> Seat:
+        """Return the group's seat on its present host: here, or behind a relay there."""
+        if self.host() == ray.get_runtime_context().get_node_id():
+            return HostSeat()
+        from services.runtime.relay import RelayActor, RelaySeat
+
+        options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": 2}
+        return RelaySeat(RelayActor.options(scheduling_strategy=self._place(), **options).remote())
+
     def kill(self, name: str) -> None:
         """End the process of a stage that hangs; Ray starts a fresh one."""
         ray.kill(self._handles[name], no_restart=False)
@@ -66,14 +84,16 @@ class StageActors:
             ray.kill(handle, no_restart=True)
         remove_placement_group(self._group)
 
-    def _start(self, kind: Any, name: str) -> Any:
+    def _place(self) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=0)
+
+    def _start(self, kind: Any, name: str) -> Any:
         share = SHARES[name]
-        place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=0)
         needs = {"resources": {UNIT: share}} if self._unit == UNIT else {"num_gpus": share}
         options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": 2, **needs}
-        return kind.options(scheduling_strategy=place, **options).remote()
+        return kind.options(scheduling_strategy=self._place(), **options).remote()
 
     def _get(self, name: str, call: Any, timeout_s: float) -> Any:
         try:

@@ -16,12 +16,11 @@ from services.contract.limits import STAGE_MESSAGE_BYTES
 from services.contract.wire import parse
 from services.model.config import ModelConfig
 from services.runtime import ipc
-from services.runtime.ipc.host import SharedFile
 from services.runtime.log import get_logger
 from services.runtime.owners import shared_sizes
 from services.runtime.placement import StageActors
 from services.runtime.ray_session import RaySession
-from services.runtime.ring import Ring
+from services.runtime.seat import GatewayEnd, Seat
 from services.runtime.sockets import GATEWAY, RING
 from services.runtime.stage import StageMessage
 from services.runtime.wiring import end_hung, wire_stages
@@ -66,10 +65,16 @@ class RayGroup:
         self._epoch = self._sequence_number = 0
         self._live: set[int] = set()
         self._owes_loss = self._is_serving = False
-        self._ring: Ring | None = None
-        self._files = _shared_files(model, config)
+        self._ring: GatewayEnd | None = None
+        self._seat: Seat | None = None
+        self._host = ""
+        self._paths: dict[str, str] = {}
         self._actors = StageActors(kinds, config.device)
-        self._wire()
+        try:
+            self._wire()
+        except BaseException:
+            self._give_back()
+            raise
         self._thread = threading.Thread(target=self._watch, name="ray-group", daemon=True)
         self._thread.start()
 
@@ -144,11 +149,10 @@ class RayGroup:
             self._actors.call("drain", timeout_s=_CONTROL_SECONDS)
         except ContractError as error:
             _LOG.warning("stage ended late", reason=error.reason)
-        self._actors.close()
-        self._close_files()
+        self._give_back()
         self._session.close()
 
-    def _begin(self, message: StageMessage) -> Ring:
+    def _begin(self, message: StageMessage) -> GatewayEnd:
         """Number a message, or raise what happened to the sequences since the last one."""
         with self._lock:
             owed, self._owes_loss = self._owes_loss, False
@@ -196,7 +200,7 @@ class RayGroup:
                     hung = False
                 self._wire()
                 return
-            except (ContractError, OSError) as error:
+            except Exception as error:  # whatever it was, the group must come back
                 _LOG.warning("wiring failed", kind=type(error).__name__, why=str(error))
             self._closed.wait(delay)
             delay = min(2 * delay, most)
@@ -204,11 +208,12 @@ class RayGroup:
     def _wire(self) -> None:
         if self._ring is not None:
             self._ring.close()
+        seat = self._seat_now()
         self._epoch += 1
-        ring = Ring(self._name, self._epoch)
-        paths = {owner: file.path for owner, file in self._files.items()}
+        ring = seat.ring(self._name, self._epoch)
+        limits = self._epoch, self._options.load_s
         try:
-            wire_stages(self._actors, ring, self.config, paths, self._epoch, self._options.load_s)
+            wire_stages(self._actors, ring, self.config, self._paths, *limits)
         except BaseException:
             ring.close()
             raise
@@ -216,13 +221,25 @@ class RayGroup:
             self._ring, self._sequence_number, self._is_serving = ring, 0, True
         _LOG.info("stages wired", mode=self.mode, epoch=self._epoch)
 
-    def _close_files(self) -> None:
-        for file in self._files.values():
-            file.close()
+    def _give_back(self) -> None:
+        if self._seat is not None:
+            self._seat.close()
+        self._actors.close()
 
+    def _seat_now(self) -> Seat:
+        """Return the seat on the group's present host; its files are in `_paths`.
 
-def _shared_files(model: ModelConfig, config: EngineConfig) -> dict[str, SharedFile]:
-    """Return the files that stages share, by owner; on a GPU each owner allocates itself."""
-    if config.device != "cpu":
-        return {}
-    return {owner: SharedFile(owner, size) for owner, size in shared_sizes(model, config).items()}
+        Where the files are new but a stage still maps old ones, the stage's process ends.
+        """
+        host = self._actors.host()
+        if self._seat is None or host != self._host:
+            if self._seat is not None:
+                self._seat.close()
+            self._seat, self._host, self._paths = self._actors.seat(), host, {}
+        sizes = shared_sizes(self.model, self.config) if self.config.device == "cpu" else {}
+        paths = self._seat.files(sizes)
+        if self._paths and paths != self._paths:
+            for name in RING:
+                self._actors.kill(name)
+        self._paths = paths
+        return self._seat

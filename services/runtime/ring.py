@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from services.runtime.sockets import GATEWAY, RING, Channel, Listener, address, connect
+from services.runtime.sockets import (
+    GATEWAY,
+    RING,
+    Channel,
+    Listener,
+    address,
+    connect,
+    downstream,
+)
 
 _CONNECT_SECONDS = 30.0
 
@@ -25,8 +33,7 @@ class Ring:
 
     def outbox(self, stage: str) -> str:
         """Return where a stage connects."""
-        order = (*RING, GATEWAY)
-        return self.inbox(order[order.index(stage) + 1])
+        return self.inbox(downstream(stage))
 
     def connect(self) -> None:
         """Close the ring, once every stage listens and has connected."""

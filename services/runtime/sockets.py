@@ -31,6 +31,19 @@ def address(ring: str, epoch: int, stage: str) -> str:
     return f"\0lumotree-{ring}-{epoch}-{stage}"
 
 
+def downstream(stage: str) -> str:
+    """Return who takes a stage's answers."""
+    order = (*RING, GATEWAY)
+    return order[order.index(stage) + 1]
+
+
+def check_size(data: bytes) -> None:
+    """Raise TooLargeError for a message above the limit."""
+    if len(data) > STAGE_MESSAGE_BYTES:
+        text = f"{len(data)} bytes; limit {STAGE_MESSAGE_BYTES}; ask for less at once"
+        raise TooLargeError("STAGE_MESSAGE_SIZE", text)
+
+
 class Channel:
     """One end of an edge; a message is one packet."""
 
@@ -42,9 +55,7 @@ class Channel:
 
         Raises  TooLargeError above the limit; RingClosedError if the other end is gone.
         """
-        if len(data) > STAGE_MESSAGE_BYTES:
-            text = f"{len(data)} bytes; limit {STAGE_MESSAGE_BYTES}; ask for less at once"
-            raise TooLargeError("STAGE_MESSAGE_SIZE", text)
+        check_size(data)
         try:
             self._socket.send(data)
         except OSError as error:

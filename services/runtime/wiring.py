@@ -10,7 +10,7 @@ from services.contract.config import EngineConfig
 from services.contract.errors import ContractError, UnavailableError
 from services.runtime.log import get_logger
 from services.runtime.placement import StageActors
-from services.runtime.ring import Ring
+from services.runtime.seat import GatewayEnd
 from services.runtime.sockets import RING
 
 _LOG = get_logger("runtime.wiring")
@@ -28,7 +28,7 @@ _DIRECTIONS: Final = (
 
 def wire_stages(
     actors: StageActors,
-    ring: Ring,
+    ring: GatewayEnd,
     config: EngineConfig,
     paths: Mapping[str, str],
     epoch: int,
