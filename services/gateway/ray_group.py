@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from services.contract.config import EngineConfig
+from services.kernels.warmup import compile_cpu_kernels
 from services.model.checkpoint import Checkpoint
 from services.runtime.ray_group import RayGroup
 
@@ -23,6 +24,8 @@ def build_ray_groups(config: EngineConfig, progress: Progress | None = None) -> 
     from services.runtime.ray_session import RaySession
     from services.verifier.actor import VerifierActor
 
+    if config.device == "cpu":
+        compile_cpu_kernels()  # kept on disk, where the actors of this host find them
     model = Checkpoint.open(Path(config.model)).config
     kinds = {"drafter": DrafterActor, "verifier": VerifierActor, "committer": CommitterActor}
     session = RaySession(config.device, config.groups)
