@@ -1,0 +1,152 @@
+"""What the paper's audit lacks: every parameter, ties at the border, seeded texts."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from benchmarks.proof.check import Check
+from benchmarks.proof.sampler_rig import Step, draw_rows, on_device, path_tokens, wanted_token
+from benchmarks.proof.world import World
+from services.contract.config import EngineConfig
+from services.contract.sampling import Drafting, SamplingParams
+from services.gateway.engine import Engine
+from services.gateway.requests import Event, GenerationRequest
+from services.kernels import sample
+from services.kernels.cases import random_tree
+from services.kernels.sample import cases
+from services.kernels.tree_tables import TableViews
+from tests.sampling import Case, grid_words, make_case
+
+FAMILY, VOCAB = "sampler", 96
+ARMS = {"plain": "root", "chain": "chain-5", "tree": "hydra27"}
+
+
+def random_case(rng: np.random.Generator, shapes: random.Random) -> Case:
+    """Return a random tree, slot and rows: each parameter on about half of the time."""
+    tree = cases.with_tokens(random_tree(shapes), VOCAB, rng)
+    step = float(rng.choice([0.0, 0.25, 1.0]))
+    sequence = cases.random_sequence(rng, VOCAB)
+    return make_case(tree, sequence, cases.make_logits(1, VOCAB, rng, step))
+
+
+def drawn(case: Case, device: str) -> list[int]:
+    """Return the token of every row."""
+    out = torch.full((1, 32), -1, dtype=torch.int32, device=device)
+    tables = TableViews(case.tables.block.to(device))
+    sample.draw(case.logits.to(device), tables, on_device(case.state, device), out)
+    return out[0].tolist()
+
+
+def random_rows(world: World) -> Check:
+    """Compare random rows with brute force; the control ignores min-p."""
+    rules = world.rules[FAMILY]
+    rng, shapes = np.random.default_rng(world.seed), random.Random(world.seed)
+    seen = held = changed = 0
+    while seen < rules["random_rows"]:
+        case = random_case(rng, shapes)
+        tokens = drawn(case, world.device)
+        step = Step(case.tree, case.sequence, case.logits[0], tokens)
+        loose = replace(case.sequence.params, min_p=0.0)
+        other = replace(step, sequence=replace(case.sequence, params=loose))
+        for node in range(min(case.tree.num_nodes, rules["random_rows"] - seen)):
+            history = path_tokens(step, node)
+            token, is_border = wanted_token(step, node, history, rules["border"])
+            held += token == tokens[node] or is_border
+            ignored, _ = wanted_token(other, node, history, rules["border"])
+            changed += ignored != tokens[node]
+            seen += 1
+    detail = {"rows_that_ignoring_min_p_changes": changed}
+    name = "random rows: penalties, bias, bans, min-p, top-k, top-p"
+    return Check(FAMILY, name, seen, held, changed > 0, detail)
+
+
+def tied_rows(world: World) -> Check:
+    """Draw rows full of ties at the top-k border; the control keeps exactly k tokens."""
+    from benchmarks.proof.sampler import made_case
+
+    rules = world.rules[FAMILY]
+    params = SamplingParams(temperature=0.9, top_k=20, min_p=0.02, seed=1)
+    points, rows, held, fired = rules["grid_points"], 0, 0, False
+    words = np.repeat(grid_words(points)[:, None], 16, 1)
+    for index in range(3):
+        case = made_case(world.seed + index, params, tie_step=0.5)
+        tokens = draw_rows(case, words, world.device)
+        for node in range(case.tree.num_nodes):
+            counts = np.bincount(tokens[:, node], minlength=case.logits.shape[2])
+            exact = case.probabilities(node)
+            held += float(np.abs(counts - points * exact).max()) <= rules["grid_bound"]
+            cut = _exactly_k(exact, params.top_k)
+            fired |= float(np.abs(counts - points * cut).max()) > rules["grid_fault_bound"]
+            rows += 1
+    return Check(FAMILY, "rows tied at the top-k border", rows, held, fired)
+
+
+def _exactly_k(probabilities: np.ndarray, k: int) -> np.ndarray:
+    order = np.argsort(-probabilities, kind="stable")
+    cut = probabilities.copy()
+    cut[order[k:]] = 0.0
+    return cut / cut.sum()
+
+
+def generations(world: World) -> Check:
+    """Compare seeded texts between plain, chain and tree; the control changes the seed."""
+    rules = world.rules[FAMILY]
+    config = EngineConfig(
+        str(world.model),
+        device=world.device,
+        threads=1,
+        context_length=1024,
+        max_sequences=4,
+        prefill_grid=64,
+    )
+    engine = Engine.open(config)
+    try:
+        texts = {arm: _texts(engine, world, shape, 0) for arm, shape in ARMS.items()}
+        other = _texts(engine, world, "root", 1)
+    finally:
+        engine.close()
+    pairs = list(zip(*texts.values(), strict=True))
+    same = sum(len(set(pair)) == 1 for pair in pairs)
+    moved = sum(a != b for a, b in zip(texts["plain"], other, strict=False))
+    detail = {"arms": list(ARMS), "tokens": rules["generation_tokens"]}
+    return Check(FAMILY, "seeded generations", len(pairs), same, moved > 0, detail)
+
+
+def _texts(engine: Engine, world: World, shape: str, turn: int) -> list[tuple[int, ...]]:
+    """Return the ids of every generation of one arm; the turn moves every seed."""
+    rules = world.rules[FAMILY]
+    count = rules["generations"] if turn == 0 else 40
+    text = world.texts[0]
+    requests = []
+    for index in range(count):
+        start = index * 5 % (len(text) - 64)
+        prompt = tuple(text[start : start + 16 + index % 40])
+        values = {
+            **rules["sampling"],
+            "temperature": 0.9,
+            "min_p": 0.02,
+            "seed": world.seed + index + 5000 * turn,
+        }
+        requests.append(
+            GenerationRequest(
+                request_id=engine.next_request_id(),
+                prompt_ids=prompt,
+                sampling=engine.defaults.resolve_sampling(values),
+                budget=engine.defaults.resolve_budget(len(prompt), rules["generation_tokens"]),
+                drafting=Drafting(shape=shape, suffix=shape == "hydra27", tenant=shape),
+                sink=_ignore,
+            )
+        )
+    found = []
+    for start in range(0, count, 4):
+        for generation in engine.generate_all(requests[start : start + 4]):
+            found.append(generation.finished.token_ids)
+    return found
+
+
+def _ignore(event: Event) -> None:
+    del event
