@@ -10,13 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from services.contract.errors import UnavailableError
+from services.client import Client
 from services.gateway.engine import Engine
 from services.gateway.requests import Finished, GenerationRequest
 from services.runtime.ray_group import RayGroup
-from tests.service.front import make_engine
+from tests.service.front import RunningServer, make_engine
 
 PROMPT = "def fibonacci(n):\n"
+HOST: dict[str, Any] = {
+    "num_cpus": 1,
+    "resources": {"lumotree": 1.0},
+    "object_store_memory": 80 << 20,
+}
 
 
 @contextmanager
@@ -26,10 +31,9 @@ def cluster() -> Iterator[Any]:
 
     from services.runtime.ray_session import ray
 
-    head = {"num_cpus": 1, "resources": {"lumotree": 1.0}, "object_store_memory": 80 << 20}
-    made = Cluster(initialize_head=True, head_node_args={**head, "include_dashboard": False})
+    made = Cluster(initialize_head=True, head_node_args={**HOST, "include_dashboard": False})
     try:
-        made.add_node(**head)
+        made.add_node(**HOST)
         ray.init(address=made.address, log_to_driver=False)
         yield made
     finally:
@@ -65,14 +69,6 @@ def _drafting() -> Any:
     return resolve_drafting("tree", None, "mtp", suffix=True)
 
 
-def _refused(engine: Engine, place: int) -> bool:
-    try:
-        _ids(engine, place)
-    except UnavailableError:
-        return True
-    return False
-
-
 def _serves(group: RayGroup, wanted: bool, seconds: float) -> float:
     start = time.monotonic()
     while all(group.health().values()) is not wanted:
@@ -89,20 +85,39 @@ def scenario(hosts_of_ray: Any) -> None:
     engine = make_engine(runtime="ray", groups=2)
     try:
         groups = [group for group in engine.groups if isinstance(group, RayGroup)]
-        hosts = {group._actors.host() for group in groups}
-        assert len(groups) == len(hosts) == 2
+        assert len(groups) == len({group._actors.host() for group in groups}) == 2
         assert [_ids(engine, place) for place in (0, 1)] == [expected, expected]
-        far = next(i for i, g in enumerate(groups) if g._host != hosts_of_ray.head_node.node_id)
-        hosts_of_ray.remove_node(hosts_of_ray.worker_nodes.copy().pop(), allow_graceful=False)
-        noticed = _serves(groups[far], False, 1.0)
-        assert _refused(engine, far)
-        assert _ids(engine, 1 - far) == expected
-        hosts_of_ray.add_node(num_cpus=1, resources={"lumotree": 1.0}, object_store_memory=80 << 20)
-        took = _serves(groups[far], True, 120.0)
-        print(f"noticed after {noticed:.2f} s, served on the new host after {took:.1f} s")
+        here = hosts_of_ray.head_node.node_id
+        far = next(place for place, group in enumerate(groups) if group._host != here)
+        server = RunningServer(engine)
+        try:
+            _outlive(hosts_of_ray, server, groups[far], expected)
+        finally:
+            server.stop()
         assert [_ids(engine, place) for place in (0, 1)] == [expected, expected]
     finally:
         engine.close()
+
+
+def _outlive(
+    hosts_of_ray: Any, server: RunningServer, far: RayGroup, expected: tuple[int, ...]
+) -> None:
+    """Answer through the public port while a host dies and another one takes its place."""
+    with Client(server.target) as client:
+        assert _ask(client) == expected
+        hosts_of_ray.remove_node(hosts_of_ray.worker_nodes.copy().pop(), allow_graceful=False)
+        noticed = _serves(far, False, 1.0)
+        for _ in range(3):
+            assert _ask(client) == expected
+        hosts_of_ray.add_node(**HOST)
+        took = _serves(far, True, 120.0)
+        assert _ask(client) == expected
+    print(f"noticed after {noticed:.2f} s, served on the new host after {took:.1f} s")
+
+
+def _ask(client: Client) -> tuple[int, ...]:
+    answer = client.generate(PROMPT, max_tokens=60, seed=7, temperature=0.9, ignore_eos=True)
+    return tuple(answer.token_ids)
 
 
 if __name__ == "__main__":
