@@ -123,14 +123,16 @@ def measure(clock: Clock, problem: Problem, arm: Any) -> dict[str, Any]:
 
     short = TIMED if "torch" not in arm.name else 20
     verify, commit = clock.graph(arm.verify), clock.graph(arm.commit)
-    result: dict[str, Any] = {
-        "arm": arm.name,
-        "verify_graph": clock.time(verify, frontier, short),
-        "commit_graph": clock.time(commit, frontier, short),
-        "total_graph": clock.time(lambda: (verify(), commit()), frontier, short),
-        "total_eager": clock.time(lambda: (arm.verify(), arm.commit()), frontier, short // 2),
-        "buffers_mib": arm.buffers,
+    work: dict[str, tuple[Callable[[], Any], int]] = {
+        "verify_graph": (verify, short),
+        "commit_graph": (commit, short),
+        "total_graph": (lambda: (verify(), commit()), short),
+        "total_eager": (lambda: (arm.verify(), arm.commit()), short // 2),
     }
+    result: dict[str, Any] = {"arm": arm.name, "buffers_mib": arm.buffers}
+    for name, (run, timed) in work.items():
+        arm.reset()
+        result[name] = clock.time(run, frontier, timed)
     if arm.name.startswith("LumoTree one_pass"):
         for node in (0, _node_of_depth(problem, 11)):
             result[f"commit_length_{len(problem.tree.path_to(node))}"] = clock.time(
@@ -150,6 +152,7 @@ def accuracy(
     live = problem.tree.num_nodes
     result: dict[str, Any] = {"output_error": 0.0, "state_error": 0.0}
     problem.out.fill_(torch.nan)
+    arm.reset()
     first = getattr(arm, "verify_first", arm.verify)
     first()
     found = problem.out[:, :live].clone()
@@ -161,8 +164,8 @@ def accuracy(
     states: dict[str, list[int]] = {name: [0, 0] for name in rules}
     for node, expected in exact.states.items():
         set_path(problem, node)
+        arm.reset()
         if isinstance(arm, arms.TreeWY):
-            arm.state.copy_(arm.source)
             arm.verify_first()
             arm.flush()
         else:
@@ -174,8 +177,6 @@ def accuracy(
             outside, cells = cells_outside(state, base.states[node], expected, 2)
             states[name][0] += outside
             states[name][1] += cells
-    if isinstance(arm, arms.TreeWY):
-        arm.state.copy_(arm.source)
     return result | {f"states_outside_{name}": tuple(value) for name, value in states.items()}
 
 

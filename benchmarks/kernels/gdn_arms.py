@@ -25,6 +25,9 @@ class Arm(Protocol):
     name: str
     buffers: float
 
+    def reset(self) -> None:
+        """Restore the state that every measurement starts from."""
+
     def verify(self) -> None:
         """Write problem.out of every layer."""
 
@@ -44,6 +47,9 @@ class Ours:
         rows = problem.case.mixed_ring.numel() + problem.case.ab_ring.numel()
         cuts = 16 * problem.case.recurrent[0, 0, 0].numel() * 4 * (schedule == "two_level")
         self.buffers = (2 * rows + cuts) / _MIB
+
+    def reset(self) -> None:
+        """Nothing to restore: the replay writes the other set."""
 
     def verify(self) -> None:
         case, out = self.problem.case, self.problem.out
@@ -91,6 +97,10 @@ class _Peer:
 
     def scratch(self, *size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.float32, device=self.state.device)
+
+    def reset(self) -> None:
+        """Restore the state that every measurement starts from."""
+        self.state.copy_(self.source)
 
     def committed(self) -> torch.Tensor:
         return self.state
