@@ -19,9 +19,10 @@ from zlib import crc32
 from services.contract.checks import token_ids
 from services.contract.errors import InvalidField
 from services.contract.limits import MAX_DEPTH, MAX_NEW_TOKENS, MAX_ROWS
+from services.contract.shape import checked_parents
 from services.contract.tree import NodeSource
 from services.drafter.draft import Draft
-from services.drafter.shape import Shape, checked_parents, parse_shape
+from services.drafter.shape import Shape, parse_shape
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 MAX_REPLAY_LINES: Final = 100_000

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from services.contract.errors import InvalidField
-from services.contract.limits import DEFAULT_DEPTH, MAX_DEPTH, MAX_PATH, MAX_ROWS
+from services.contract.limits import DEFAULT_DEPTH, MAX_ROWS
+from services.contract.shape import read_shape
 from services.contract.tree import NodeSource
 
 MAX_CANDIDATES: Final = 27
@@ -63,22 +62,17 @@ def parse_shape(text: str) -> Shape:
 
     Raises  InvalidField saying what is allowed.
     """
-    if text == "root":
+    named = read_shape(text)
+    if named.kind == "root":
         return shape_of("root", (-1,), 0)
-    if text == "hydra27":
+    if named.kind == "hydra27":
         return shape_of("hydra27", hydra27_parents(), DEFAULT_DEPTH)
-    if text == "adaptive":
-        return Shape(text, (-1,), (NodeSource.ROOT,), (0,), ADAPTIVE_PASSES)
-    kind, _, number = text.partition("-")
-    if kind == "chain":
-        length = _number(text, number)
-        return shape_of(text, tuple(range(-1, length)), length)
-    if kind == "adaptive":
-        return Shape(text, (-1,), (NodeSource.ROOT,), (0,), _number(text, number))
-    if text[:1] in ("[", "{"):
-        return shape_of("json", checked_parents(_json_parents(text)), DEFAULT_DEPTH)
-    message = f"{text!r}; use root, chain-K, hydra27, adaptive or a JSON list of parents"
-    raise InvalidField("SHAPE", message, "shape")
+    if named.kind == "adaptive":
+        num_passes = named.number or ADAPTIVE_PASSES
+        return Shape(text, (-1,), (NodeSource.ROOT,), (0,), num_passes)
+    if named.kind == "chain":
+        return shape_of(text, tuple(range(-1, named.number)), named.number)
+    return shape_of("json", named.parents, DEFAULT_DEPTH)
 
 
 def hydra27_parents() -> tuple[int, ...]:
@@ -86,24 +80,6 @@ def hydra27_parents() -> tuple[int, ...]:
     live = [node for node in range(MAX_ROWS) if node not in HYDRA32_INACTIVE]
     place = {-1: -1, **{node: index for index, node in enumerate(live)}}
     return tuple(place[HYDRA32_PARENTS[node]] for node in live)
-
-
-def checked_parents(parents: object) -> tuple[int, ...]:
-    """Return `parents` if they make a tree within the limits.
-
-    Raises  InvalidField for no list, more than 32 rows, a path of more than 16 nodes, a second
-            root, or a parent that does not precede its child.
-    """
-    if not isinstance(parents, list | tuple) or not 1 <= len(parents) <= MAX_ROWS:
-        raise _refusal(f"a tree is a list of 1..{MAX_ROWS} parents")
-    depths: list[int] = []
-    for node, parent in enumerate(parents):
-        if type(parent) is not int or (parent != -1 if node == 0 else not 0 <= parent < node):
-            raise _refusal(f"node {node}: -1 is the first node's parent, an earlier node others'")
-        depths.append(depths[parent] + 1 if node else 0)
-        if depths[node] > MAX_DEPTH:
-            raise _refusal(f"the path to node {node} has over {MAX_PATH} nodes; limit {MAX_PATH}")
-    return tuple(parents)
 
 
 def shape_of(name: str, parents: tuple[int, ...], num_passes: int) -> Shape:
@@ -133,25 +109,3 @@ def shape_of(name: str, parents: tuple[int, ...], num_passes: int) -> Shape:
 
 def _is_mtp(source: NodeSource) -> bool:
     return source in (NodeSource.MTP_SPINE, NodeSource.MTP_RUNNER_UP)
-
-
-def _number(text: str, number: str) -> int:
-    if not (number.isdecimal() and number.isascii() and 1 <= int(number[:4]) <= MAX_DEPTH):
-        raise InvalidField("SHAPE", f"{text!r}; the number is from 1 to {MAX_DEPTH}", "shape")
-    return int(number)
-
-
-def _json_parents(text: str) -> object:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _refusal("not readable JSON") from None
-    if isinstance(value, dict):
-        if set(value) != {"parents"}:
-            raise _refusal('an object has the one key "parents"')
-        return value["parents"]
-    return value
-
-
-def _refusal(message: str) -> InvalidField:
-    return InvalidField("SHAPE", message, "shape")

@@ -11,6 +11,7 @@ from typing import Any
 
 from services.contract.errors import CheckpointError, InvalidField
 from services.contract.sampling import Budget, Drafting, SamplingParams
+from services.contract.shape import read_shape
 
 DEFAULT_MAX_TOKENS = 256
 _SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -69,12 +70,12 @@ class Defaults:
 def resolve_drafting(mode: str, shape: str | None, drafter: str, suffix: bool) -> Drafting:
     """Return the drafting that a mode and an optional shape ask for.
 
-    Raises  InvalidField if they contradict each other.
+    Raises  InvalidField for a shape that is none, or if they contradict each other.
     """
     if mode not in _SHAPE_OF_MODE:
         raise InvalidField("UNKNOWN_MODE", f"{mode!r}; use off, chain or tree", "mode")
     shape = shape or _SHAPE_OF_MODE[mode]
-    is_chain = shape.startswith("chain-")
+    is_chain = read_shape(shape).kind == "chain"
     if (mode == "off") != (shape == "root") or (mode == "chain") != is_chain:
         raise InvalidField("SHAPE_OF_MODE", f"mode {mode} does not draft {shape}", "shape")
     return Drafting(shape=shape, drafter=drafter, suffix=suffix and mode == "tree")

@@ -78,6 +78,7 @@ def set_up_logs(level: str = "warning") -> None:
     names = ("debug", "info", "warning", "error")
     if level not in names:
         raise InvalidField("LOG_LEVEL", f"{level!r}; use one of {', '.join(names)}", "log_level")
+    logging.raiseExceptions = False  # a failed write would print what was being handled
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger(ROOT)

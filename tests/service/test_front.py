@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from services.client import Client
 from services.contract import pb
@@ -134,6 +135,12 @@ def test_bad_prompts_are_refused_and_the_server_lives(client: Client, prompt: ob
     assert client.generate(PROMPT, max_tokens=1).token_ids
 
 
+@pytest.mark.parametrize("content", ["", " ", "\n"])
+def test_a_chat_turn_without_words_is_answered(client: Client, content: str) -> None:
+    turn = [{"role": "user", "content": content}]
+    assert len(client.generate(turn, max_tokens=2, ignore_eos=True).token_ids) == 2
+
+
 def test_unknown_names_are_not_found(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.generate(PROMPT, model="other", max_tokens=1)
@@ -244,6 +251,20 @@ def test_trace_shows_the_steps_of_a_request(client: Client) -> None:
     emitted = [token for step in steps for token in step.step.emitted_ids]
     assert tuple(emitted) == answer.token_ids[: len(emitted)]
     assert all(step.step.tree.active_count > 1 for step in steps)
+
+
+def test_reflection_answers_under_both_names(server: RunningServer) -> None:
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    with grpc.insecure_channel(server.target) as channel:
+        for version in ("v1", "v1alpha"):
+            ask = channel.stream_stream(
+                f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+                request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+                response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+            )
+            reply = next(ask(iter([request])))
+            names = {service.name for service in reply.list_services_response.service}
+            assert "lumotree.v1.GenerationService" in names, version
 
 
 def test_health_names_every_stage(server: RunningServer) -> None:

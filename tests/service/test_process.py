@@ -22,6 +22,7 @@ from services.client import Client
 from tests.tidy.sources import ROOT
 
 READY = re.compile(r"gRPC on (127\.0\.0\.1:\d+)")
+_MAPPED = "0000000000000000FFFF0000"  # an IPv4 address in an IPv6 socket
 LONG = {"max_tokens": 3000, "ignore_eos": True}
 
 
@@ -72,7 +73,7 @@ def listening(pid: int) -> set[str]:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in owned:
                 host, port = fields[1].split(":")
-                found.add(f"{host}:{int(port, 16)}")
+                found.add(f"{host.removeprefix(_MAPPED)}:{int(port, 16)}")
     return found
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from services.contract.errors import InvalidField
 from services.contract.limits import MAX_DEPTH, MAX_PATH, MAX_ROWS
+from services.contract.shape import checked_parents
 from services.contract.tree import NodeSource
 from services.drafter.shape import (
     ADAPTIVE_RANKS,
     HYDRA32_INACTIVE,
     HYDRA32_PARENTS,
-    checked_parents,
     hydra27_parents,
     parse_shape,
 )
