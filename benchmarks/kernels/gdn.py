@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 
 from benchmarks.kernels import gdn_arms as arms
+from benchmarks.kernels import gdn_package_arms as package_arms
+from benchmarks.kernels import gdn_solve_arms as solve_arms
 from benchmarks.kernels.gdn_data import (
     PARENTS,
     Problem,
@@ -165,7 +167,7 @@ def accuracy(
     for node, expected in exact.states.items():
         set_path(problem, node)
         arm.reset()
-        if isinstance(arm, arms.TreeWY):
+        if isinstance(arm, solve_arms.TreeWY):
             arm.verify_first()
             arm.flush()
         else:
@@ -188,10 +190,10 @@ def all_arms(problem: Problem, packages: bool) -> list[Callable[[], Any]]:
         lambda: arms.Ours(problem, "triangular"),
         lambda: arms.NativePaths(problem),
         lambda: arms.TorchNodes(problem),
-        lambda: arms.Weaver(problem, "tf32"),
-        lambda: arms.Weaver(problem, "tf32x3"),
-        lambda: arms.TreeWY(problem),
-        lambda: arms.Bole(problem),
+        lambda: solve_arms.Weaver(problem, "tf32"),
+        lambda: solve_arms.Weaver(problem, "tf32x3"),
+        lambda: solve_arms.TreeWY(problem),
+        lambda: solve_arms.Bole(problem),
     ]
     if packages:
         from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule
@@ -199,9 +201,9 @@ def all_arms(problem: Problem, packages: bool) -> list[Callable[[], Any]]:
             fused_sigmoid_gating_delta_rule_update,
         )
 
-        makers.append(lambda: arms.Sglang(problem, fused_sigmoid_gating_delta_rule_update))
+        makers.append(lambda: package_arms.Sglang(problem, fused_sigmoid_gating_delta_rule_update))
         if problem.tree.parents == PARENTS["chain12"]:
-            makers.append(lambda: arms.Fla(problem, fused_recurrent_gated_delta_rule))
+            makers.append(lambda: package_arms.Fla(problem, fused_recurrent_gated_delta_rule))
     return makers
 
 
@@ -215,7 +217,7 @@ def run_shape(clock: Clock, name: str, packages: bool) -> dict[str, Any]:
     rows = []
     for make in all_arms(problem, packages):
         arm = make()
-        if name != "hydra27" and isinstance(arm, (arms.TorchNodes, arms.Bole)):
+        if name != "hydra27" and isinstance(arm, (arms.TorchNodes, solve_arms.Bole)):
             continue
         try:
             row = measure(clock, problem, arm) | accuracy(problem, arm, exact, native, ours)

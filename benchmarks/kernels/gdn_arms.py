@@ -1,18 +1,11 @@
-"""The arms of the GDN component benchmark: ours and the peers behind one interface."""
+"""The arms of the GDN component benchmark: ours and those that keep every node's state."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from benchmarks.kernels.gdn_data import Problem
 from benchmarks.peers.gdn_native import native_path_kernel
-from benchmarks.peers.gdn_solve import (
-    series_kernel,
-    treewy_kernel,
-    weaver_apply_kernel,
-    weaver_prepare_kernel,
-)
 from services.kernels import tree_tables
 from services.kernels.gdn import kernel
 
@@ -76,7 +69,7 @@ class Ours:
         return case.recurrent[0, 1 - int(case.words[0, 2])]
 
 
-class _Peer:
+class Peer:
     """State copy, launch constants and per-layer operands shared by the peers."""
 
     def __init__(self, problem: Problem) -> None:
@@ -106,7 +99,7 @@ class _Peer:
         return self.state
 
 
-class NativePaths(_Peer):
+class NativePaths(Peer):
     """Native path cover storing every node's state; the accepted node's state is copied."""
 
     name = "native path cover (re-implementation)"
@@ -143,7 +136,7 @@ class NativePaths(_Peer):
         torch.index_select(self.nodes, 1, last, out=self.state.unsqueeze(1))
 
 
-class TorchNodes(_Peer):
+class TorchNodes(Peer):
     """Node by node in torch, every node's state stored."""
 
     name = "torch node by node"
@@ -174,203 +167,3 @@ class TorchNodes(_Peer):
                 self.problem.out[layer, node] = (after @ q[node, :, :, None])[..., 0]
 
     commit = NativePaths.commit
-
-
-class Weaver(_Peer):
-    """Ancestor-masked solve; commits by replaying the path (our replay kernel)."""
-
-    def __init__(self, problem: Problem, precision: str) -> None:
-        super().__init__(problem)
-        self.name = f"Weaver-like masked solve, {precision} (re-implementation)"
-        self.precision = precision
-        self.inverse = self.scratch(self.heads, 32, 32)
-        self.mixing = self.scratch(self.heads, 32, 32)
-        self.gates = self.scratch(self.heads, 32)
-        self.buffers = 2 * self.inverse.numel() * 4 / _MIB
-        self.ours = Ours(problem, "one_pass")
-
-    def verify(self) -> None:
-        for layer in range(self.layers):
-            scratch = self.inverse, self.mixing, self.gates
-            weaver_prepare_kernel[(self.heads,)](
-                *self.operands(layer),
-                *scratch,
-                **self.sizes,
-                **self.masks,
-                PRECISION=self.precision,
-            )
-            weaver_apply_kernel[(self.heads * self.dv // self.rows,)](
-                *self.operands(layer),
-                self.state[layer],
-                *scratch,
-                self.problem.out[layer],
-                **self.sizes,
-                BV=self.rows,
-                PRECISION=self.precision,
-                num_warps=8,
-            )
-
-    def commit(self) -> None:
-        self.ours.commit()
-
-    def committed(self) -> torch.Tensor:
-        return self.ours.committed()
-
-
-class Bole(_Peer):
-    """Finite series; commits by replaying the path (our replay kernel)."""
-
-    name = "Bole-like finite series (re-implementation)"
-    buffers = 0.0
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.ours = Ours(problem, "one_pass")
-
-    def verify(self) -> None:
-        for layer in range(self.layers):
-            series_kernel[(self.heads * self.dv // self.rows,)](
-                *self.operands(layer),
-                self.state[layer],
-                self.problem.out[layer],
-                **self.sizes,
-                **self.masks,
-                BV=self.rows,
-                TERMS=max(self.problem.tree.depths),
-                PRECISION="tf32",
-                num_warps=8,
-            )
-
-    def commit(self) -> None:
-        self.ours.commit()
-
-    def committed(self) -> torch.Tensor:
-        return self.ours.committed()
-
-
-class TreeWY(_Peer):
-    """One fused launch a layer; the path is committed inside the next verification."""
-
-    name = "TreeWY-like fused solve (re-implementation)"
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.factors = self.scratch(self.layers, self.heads, 32, self.dv)
-        self.keys = self.scratch(self.layers, self.heads, 32, self.dk)
-        self.decays = self.scratch(self.layers, self.heads, 32)
-        for buffer in (self.factors, self.keys, self.decays):
-            buffer.zero_()
-        sizes = (self.factors, self.keys, self.decays)
-        self.buffers = sum(x.numel() for x in sizes) * 4 / _MIB
-
-    def verify(self) -> None:
-        """Commit the previous path, then verify, in one launch a layer."""
-        self._run(commit=True, verify=True)
-
-    def verify_first(self) -> None:
-        """Verify without a previous path."""
-        self._run(commit=False, verify=True)
-
-    def _run(self, commit: bool, verify: bool) -> None:
-        for layer in range(self.layers):
-            treewy_kernel[(self.heads,)](
-                *self.operands(layer),
-                self.problem.case.path,
-                self.state[layer],
-                self.factors[layer],
-                self.keys[layer],
-                self.decays[layer],
-                self.problem.out[layer],
-                **self.sizes,
-                **self.masks,
-                BV=min(32, self.dv),
-                COMMIT=commit,
-                VERIFY=verify,
-                PRECISION="tf32",
-            )
-
-    def commit(self) -> None:
-        """Leave the path to the next verification."""
-
-    def flush(self) -> None:
-        """Commit the path without a verification."""
-        self._run(commit=True, verify=False)
-
-
-class Sglang(_Peer):
-    """SGLang 0.5.17's tree verification with parent indices; commit copies a state."""
-
-    name = "SGLang tree verify (package)"
-    commit = NativePaths.commit
-
-    def __init__(self, problem: Problem, update: Callable[..., torch.Tensor]) -> None:
-        super().__init__(problem)
-        self.update = update
-        self.live = problem.tree.num_nodes
-        self.nodes = self.scratch(self.layers, self.live, self.heads, self.dv, self.dk)
-        self.buffers = self.nodes.numel() * 4 / _MIB
-        parents = [max(parent, 0) for parent in problem.tree.parents]
-        device = self.state.device
-        self.parents = torch.tensor([parents], dtype=torch.int32, device=device)
-        self.index = torch.zeros(1, dtype=torch.int32, device=device)
-
-    def verify(self) -> None:
-        width, live = self.sizes["HK"] * self.dk, self.live
-        for layer in range(self.layers):
-            mixed, ab, a_log, dt_bias, _ = self.operands(layer)
-            q, k, v = mixed[None, :live].split((width, width, self.heads * self.dv), -1)
-            out = self.update(
-                A_log=a_log,
-                a=ab[:live, 0],
-                dt_bias=dt_bias,
-                softplus_beta=1.0,
-                softplus_threshold=20.0,
-                q=q.unflatten(-1, (-1, self.dk)),
-                k=k.unflatten(-1, (-1, self.dk)),
-                v=v.unflatten(-1, (-1, self.dv)),
-                b=ab[:live, 1],
-                initial_state_source=self.state[layer : layer + 1],
-                initial_state_indices=self.index,
-                use_qk_l2norm_in_kernel=True,
-                disable_state_update=True,
-                intermediate_states_buffer=self.nodes[layer : layer + 1],
-                intermediate_state_indices=self.index,
-                cache_steps=live,
-                retrieve_parent_token=self.parents,
-            )
-            self.problem.out[layer, :live] = out.view(live, self.heads, self.dv)
-
-
-class Fla(_Peer):
-    """fla-core 0.6.0's fused recurrent kernel: chains only, no state of inner nodes."""
-
-    name = "fla fused recurrent (package, chain, no commit)"
-    buffers = 0.0
-
-    def __init__(self, problem: Problem, recurrent: Callable[..., Any]) -> None:
-        super().__init__(problem)
-        self.recurrent = recurrent
-
-    def verify(self) -> None:
-        width, live = self.sizes["HK"] * self.dk, self.problem.tree.num_nodes
-        for layer in range(self.layers):
-            mixed, ab, a_log, dt_bias, _ = self.operands(layer)
-            q, k, v = mixed[None, :live].split((width, width, self.heads * self.dv), -1)
-            out, _ = self.recurrent(
-                q=q.unflatten(-1, (-1, self.dk)).contiguous(),
-                k=k.unflatten(-1, (-1, self.dk)).contiguous(),
-                v=v.unflatten(-1, (-1, self.dv)).contiguous(),
-                g=ab[None, :live, 0].contiguous(),
-                beta=ab[None, :live, 1].contiguous(),
-                A_log=a_log,
-                dt_bias=dt_bias,
-                initial_state=self.state[layer : layer + 1],
-                use_qk_l2norm_in_kernel=True,
-                use_gate_in_kernel=True,
-                use_beta_sigmoid_in_kernel=True,
-                state_v_first=True,
-            )
-            self.problem.out[layer, :live] = out[0]
-
-    def commit(self) -> None:
-        """Keep the state: the kernel stores none for inner nodes."""
