@@ -66,7 +66,7 @@ def served(model: Path, log: Path, *options: str) -> Iterator[Served]:
 
 def listening(pid: int) -> set[str]:
     """Return the addresses on which a process and its children listen, from /proc."""
-    owned = {os.readlink(link) for one in _tree(pid) for link in _descriptors(one)}
+    owned = {os.readlink(link) for one in tree(pid) for link in _descriptors(one)}
     found = set()
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
@@ -77,13 +77,14 @@ def listening(pid: int) -> set[str]:
     return found
 
 
-def _tree(pid: int) -> list[int]:
+def tree(pid: int) -> list[int]:
+    """Return a process and everything below it."""
     children = [
         int(child)
         for task in Path(f"/proc/{pid}/task").iterdir()
         for child in (task / "children").read_text().split()
     ]
-    return [pid, *(one for child in children for one in _tree(child))]
+    return [pid, *(one for child in children for one in tree(child))]
 
 
 def _descriptors(pid: int) -> list[str]:
