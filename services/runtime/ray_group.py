@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from collections.abc import Mapping
@@ -32,9 +31,9 @@ _CONTROL_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """Times of a group: the most that one round and one control call may take."""
+    """Times of a group: the most that one message may take around the ring, and a load."""
 
-    round_s: float = float(os.environ.get("LUMOTREE_ROUND_SECONDS", "120"))
+    round_s: float = 60.0
     load_s: float = 1800.0
 
 
