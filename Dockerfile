@@ -21,16 +21,19 @@ RUN pip install --no-cache-dir --require-hashes -r requirements/base.lock \
  && pip install --no-cache-dir --no-deps ${PIP_OPTIONS} -r requirements/torch.txt
 COPY pyproject.toml README.md ./
 COPY services ./services
+COPY benchmarks ./benchmarks
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM ${BASE}
-# gcc and the headers compile Triton's launchers; rsync and openssh are what `ray up` calls.
+# gcc and the headers compile Triton's launchers; `ray up` calls rsync and ssh in the container,
+# its start commands pkill. A login shell may set PATH anew: the two links are found all the same.
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install -y --no-install-recommends \
-    gcc libc6-dev openssh-client python3 python3-dev rsync \
+    gcc libc6-dev openssh-client procps python3 python3-dev rsync \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --uid 10001 --create-home --shell /bin/bash lumotree
+ && useradd --uid 10001 --create-home --shell /bin/bash lumotree \
+ && ln -s /opt/lumotree/bin/ray /opt/lumotree/bin/lumotree /usr/local/bin/
 COPY --from=build /opt/lumotree /opt/lumotree
 COPY models/lumo-tiny /opt/models/lumo-tiny
 COPY models/prompts /opt/models/prompts

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes an authority, a server and a client certificate: deploy/certs.sh FOLDER [SERVER_NAME...]
+# A name may be an address.
 set -euo pipefail
 if [[ $# -lt 1 ]]; then
   echo "usage: certs.sh FOLDER [SERVER_NAME...]; names default to localhost and 127.0.0.1" >&2
@@ -13,7 +14,9 @@ mkdir -p "$folder"
 cd "$folder"
 
 san="IP:127.0.0.1"
-for name in "${names[@]}"; do san+=",DNS:$name"; done
+for name in "${names[@]}"; do
+  if [[ $name =~ ^[0-9.]+$|: ]]; then san+=",IP:$name"; else san+=",DNS:$name"; fi
+done
 
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
   -subj "/CN=lumotree authority" -keyout ca.key -out ca.pem 2>/dev/null
@@ -26,6 +29,7 @@ issue() {
   rm "$1.csr"
 }
 
-issue server "${names[0]}" "subjectAltName=$san"
+issue server "${names[0]}" "subjectAltName=$san
+extendedKeyUsage=serverAuth"
 issue client "lumotree client" "extendedKeyUsage=clientAuth"
 echo "wrote ca.pem server.pem server.key client.pem client.key to $folder"
