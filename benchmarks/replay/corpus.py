@@ -53,6 +53,6 @@ def _request(
     entry: dict[str, Any], corpus: str, index: int, template: ChatTemplate
 ) -> CorpusRequest:
     body = entry.get("request", entry)
-    _, ids = template.render(body["messages"], body.get("tools"))
+    ids = body.get("token_ids") or template.render(body["messages"], body.get("tools"))[1]
     name = entry.get("id", f"{corpus}-{index}")
     return CorpusRequest(corpus, name, entry.get("conversation", name), tuple(ids))

@@ -1,6 +1,6 @@
 """Bytes to messages within limits, and refusal of what a message must not hold."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
@@ -25,6 +25,7 @@ UNSUPPORTED_VALUES: Final = {
     "sampling.tie_policy": ((2,), "top-k keeps boundary ties"),
     "output.parse_tools": ((True,), "tool calls stay in the text"),
     "output.parse_reasoning": ((True,), "reasoning stays in the text"),
+    "output.uniform_stream": ((True,), "deltas follow the drafts; use the unary call"),
     "chat.tool_choice": ((3,), "a tool call cannot be forced"),
 }
 
@@ -60,10 +61,19 @@ def refuse_unknown(message: Message) -> None:
 
 def refuse_unsupported(request: Message) -> None:
     """Refuse a generate request with a field or value that is not built, by name."""
-    for path, reason in UNSUPPORTED.items():
+    refuse_values(request, UNSUPPORTED, UNSUPPORTED_VALUES)
+
+
+def refuse_values(
+    request: Message,
+    fields: Mapping[str, str],
+    values: Mapping[str, tuple[tuple[object, ...], str]],
+) -> None:
+    """Refuse set fields (path -> reason) and some values (path -> values, reason) by name."""
+    for path, reason in fields.items():
         if _values_at(request, path):
             raise UnsupportedError("NOT_BUILT", f"not supported: {reason}; leave it out", path)
-    for path, (refused, reason) in UNSUPPORTED_VALUES.items():
+    for path, (refused, reason) in values.items():
         if any(value in refused for value in _values_at(request, path)):
             raise UnsupportedError("NOT_BUILT", f"not supported: {reason}", path)
 

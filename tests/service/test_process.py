@@ -23,7 +23,7 @@ from tests.tidy.sources import ROOT
 
 READY = re.compile(r"gRPC on (127\.0\.0\.1:\d+)")
 _MAPPED = "0000000000000000FFFF0000"  # an IPv4 address in an IPv6 socket
-LONG = {"max_tokens": 3000, "ignore_eos": True}
+LONG = {"max_tokens": 800, "ignore_eos": True}
 
 
 class Served:
@@ -98,7 +98,7 @@ def _health(target: str) -> int:
 
 
 def test_a_served_process_listens_once_drains_and_ends(byte_model: Path, tmp_path: Path) -> None:
-    options = "--max-model-len", "4096", "--served-model-name", "tiny-1"
+    options = "--max-model-len", "1024", "--served-model-name", "tiny-1"
     with served(byte_model, tmp_path / "log", *options) as server, Client(server.target) as client:
         host = f"0100007F:{server.target.rpartition(':')[2]}"
         assert listening(server.process.pid) == {host}

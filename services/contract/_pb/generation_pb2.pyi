@@ -249,7 +249,7 @@ class Constraint(_message.Message):
     def __init__(self, json_schema: _Optional[str] = ..., json_object: _Optional[bool] = ..., regex: _Optional[str] = ..., ebnf: _Optional[str] = ..., choice: _Optional[_Union[Choices, _Mapping]] = ...) -> None: ...
 
 class OutputOptions(_message.Message):
-    __slots__ = ("logprobs", "prompt_logprobs", "logprobs_mode", "return_token_ids", "return_text", "skip_special_tokens", "echo", "stream_interval", "include_usage_each_chunk", "parse_tools", "parse_reasoning")
+    __slots__ = ("logprobs", "prompt_logprobs", "logprobs_mode", "return_token_ids", "return_text", "skip_special_tokens", "echo", "stream_interval", "include_usage_each_chunk", "parse_tools", "parse_reasoning", "uniform_stream")
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_MODE_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +261,7 @@ class OutputOptions(_message.Message):
     INCLUDE_USAGE_EACH_CHUNK_FIELD_NUMBER: _ClassVar[int]
     PARSE_TOOLS_FIELD_NUMBER: _ClassVar[int]
     PARSE_REASONING_FIELD_NUMBER: _ClassVar[int]
+    UNIFORM_STREAM_FIELD_NUMBER: _ClassVar[int]
     logprobs: int
     prompt_logprobs: int
     logprobs_mode: LogprobsMode
@@ -272,7 +273,8 @@ class OutputOptions(_message.Message):
     include_usage_each_chunk: bool
     parse_tools: bool
     parse_reasoning: bool
-    def __init__(self, logprobs: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., logprobs_mode: _Optional[_Union[LogprobsMode, str]] = ..., return_token_ids: _Optional[bool] = ..., return_text: _Optional[bool] = ..., skip_special_tokens: _Optional[bool] = ..., echo: _Optional[bool] = ..., stream_interval: _Optional[int] = ..., include_usage_each_chunk: _Optional[bool] = ..., parse_tools: _Optional[bool] = ..., parse_reasoning: _Optional[bool] = ...) -> None: ...
+    uniform_stream: bool
+    def __init__(self, logprobs: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., logprobs_mode: _Optional[_Union[LogprobsMode, str]] = ..., return_token_ids: _Optional[bool] = ..., return_text: _Optional[bool] = ..., skip_special_tokens: _Optional[bool] = ..., echo: _Optional[bool] = ..., stream_interval: _Optional[int] = ..., include_usage_each_chunk: _Optional[bool] = ..., parse_tools: _Optional[bool] = ..., parse_reasoning: _Optional[bool] = ..., uniform_stream: _Optional[bool] = ...) -> None: ...
 
 class SpeculationOptions(_message.Message):
     __slots__ = ("mode", "shape", "drafter", "suffix", "trace_level", "strict", "digests")
