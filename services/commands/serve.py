@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +14,14 @@ from rich.console import Console
 
 from services.commands import options as opt
 from services.commands.banner import print_plan, print_ready, print_self_test
-from services.commands.loading import DEFAULT_CONTEXT, DEFAULT_THREADS, open_engine
+from services.commands.loading import DEFAULT_CONTEXT, DEFAULT_THREADS, open_engine, open_vllm
 from services.contract.config import EngineConfig, config_from_mapping, load_config
 from services.contract.errors import InvalidField
-from services.gateway.engine import Engine
+from services.gateway.front import ServedEngine
 from services.gateway.names import model_name
 from services.gateway.server import ServeOptions, Server, read_token
 from services.gateway.tls import TlsFiles
+from services.gateway.vllm.options import VllmOptions
 from services.runtime.log import set_up_logs
 
 OptionalFile = Path | None
@@ -39,6 +42,10 @@ def serve(
     served_model_name: Annotated[
         str, typer.Option("--served-model-name", help="Unset: the folder's name.")
     ] = "",
+    engine: Annotated[str, typer.Option("--engine", help="lumotree or vllm.")] = "lumotree",
+    speculative: Annotated[
+        str, typer.Option("--speculative", help="What vLLM drafts: off, mtp-K or suffix-K.")
+    ] = "off",
     runtime: Annotated[OptionalText, typer.Option("--runtime", help="inproc or ray.")] = None,
     groups: Annotated[
         OptionalInt, typer.Option("--groups", help="Stage groups, one a GPU host; needs ray.")
@@ -103,13 +110,31 @@ def serve(
     )
     _check_port(host, port)
     console = Console(stderr=True, highlight=False)
-    print_plan(console, engine_config)
-    with open_engine(engine_config, quiet=False) as engine:
+    with _opened(engine, engine_config, speculative, console) as opened:
+        asyncio.run(_serve(opened, options, console))
+
+
+@contextmanager
+def _opened(
+    name: str, config: EngineConfig, speculative: str, console: Console
+) -> Iterator[ServedEngine]:
+    """Yield the engine of this name, loaded; close it at the end."""
+    if name == "vllm":
+        with open_vllm(VllmOptions(config, speculative), console) as served:
+            yield served
+        return
+    if name != "lumotree":
+        raise InvalidField("UNKNOWN_ENGINE", f"{name!r}; use lumotree or vllm", "engine")
+    if speculative != "off":
+        text = "chooses what vLLM drafts; a request to lumotree names its shape"
+        raise InvalidField("SPECULATIVE", text, "speculative")
+    print_plan(console, config)
+    with open_engine(config, quiet=False) as engine:
         print_self_test(console, engine)
-        asyncio.run(_serve(engine, options, console))
+        yield engine
 
 
-async def _serve(engine: Engine, options: ServeOptions, console: Console) -> None:
+async def _serve(engine: ServedEngine, options: ServeOptions, console: Console) -> None:
     server = Server(engine, options)
     await server.start()
     print_ready(console, options, f"{options.host}:{server.port}")

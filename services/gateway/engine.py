@@ -9,11 +9,15 @@ from pathlib import Path
 
 from services.contract.config import EngineConfig
 from services.gateway.chat import ChatTemplate
+from services.gateway.clock import CycleClock
 from services.gateway.defaults import Defaults
+from services.gateway.front import STAGES, Door, Traits
 from services.gateway.local_group import build_local_group
 from services.gateway.requests import Delta, Event, Finished, GenerationRequest
+from services.gateway.router import Router
 from services.gateway.scheduler import Scheduler
 from services.gateway.text import TextCodec
+from services.model.inspect import CheckpointFacts, describe
 from services.runtime.group import StageGroup
 
 Progress = Callable[[str, int, int], None]
@@ -46,6 +50,7 @@ class Engine:
         self.defaults = Defaults.load(folder, group.eos_ids, config.context_length)
         self.schedulers = tuple(Scheduler(each, self.codec, config) for each in self.groups)
         self.scheduler = self.schedulers[0]
+        self.traits = Traits("lumotree", STAGES, len(self.groups) * config.total_pages)
         self._ids = itertools.count()
 
     @classmethod
@@ -57,6 +62,15 @@ class Engine:
             first, *others = build_ray_groups(config, progress)
             return cls(config, first, others)
         return cls(config, build_local_group(config, progress))
+
+    def open_door(self) -> Door:
+        """Return the clock that drives the group, or a router over several."""
+        clocks = [CycleClock(scheduler) for scheduler in self.schedulers]
+        return clocks[0] if len(clocks) == 1 else Router(clocks)
+
+    def describe(self) -> CheckpointFacts:
+        """Return what the checkpoint folder holds."""
+        return describe(Path(self.config.model))
 
     def close(self) -> None:
         """Free the stages' memory."""

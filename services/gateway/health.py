@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from grpc_health.v1 import health, health_pb2
 
 from services.contract import pb
-from services.gateway.clock import CycleClock
-from services.gateway.router import Router
-from services.runtime.group import StageGroup
+from services.gateway.front import STAGES, Door, Wiring
 
 SERVICE = pb.generation_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name
-STAGES = ("drafter", "verifier", "committer")
 _PERIOD_SECONDS = 0.05
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -26,10 +23,13 @@ class HealthMonitor:
     between two looks was away: it is shown as such once.
     """
 
-    def __init__(self, groups: Sequence[StageGroup], clock: CycleClock | Router) -> None:
+    def __init__(
+        self, groups: Sequence[Wiring], clock: Door, stages: tuple[str, ...] = STAGES
+    ) -> None:
         self.servicer = health.aio.HealthServicer()
         self._groups = tuple(groups)
         self._clock = clock
+        self._stages = stages
         self._shown: dict[str, int] = {}
         self._epochs = [group.epoch for group in groups]
         self._draining = False
@@ -49,12 +49,12 @@ class HealthMonitor:
         """Show the present state; watchers hear of changes only."""
         epochs = [group.epoch for group in self._groups]
         seen = [
-            group.health() if epoch == before else dict.fromkeys(STAGES, False)
+            group.health() if epoch == before else dict.fromkeys(self._stages, False)
             for group, epoch, before in zip(self._groups, epochs, self._epochs, strict=True)
         ]
         self._epochs = epochs
         usable = not self._draining and not self._clock.is_stuck
-        for name in STAGES:
+        for name in self._stages:
             await self._show(name, usable and any(stages.get(name, False) for stages in seen))
         whole = usable and any(all(stages.values()) for stages in seen)
         for name in ("", SERVICE):

@@ -14,10 +14,8 @@ from services.contract import pb
 from services.contract.limits import MAX_PATH, MAX_QUEUE, MAX_ROWS
 from services.contract.sampling import SamplingParams
 from services.gateway import replies
-from services.gateway.engine import Engine
-from services.gateway.router import Router
-from services.gateway.scheduler import Scheduler
-from services.model.inspect import CheckpointFacts, describe
+from services.gateway.front import Load, ServedEngine
+from services.model.inspect import CheckpointFacts
 
 gen = pb.generation_pb2
 
@@ -40,7 +38,7 @@ FEATURES = (
 class ServerFacts:
     """Facts of one served model; the checkpoint is described once."""
 
-    engine: Engine
+    engine: ServedEngine
     served_name: str = ""
     started: float = field(default_factory=time.monotonic)
 
@@ -52,7 +50,7 @@ class ServerFacts:
     @cached_property
     def description(self) -> CheckpointFacts:
         """Return what the checkpoint folder holds."""
-        return describe(Path(self.engine.config.model))
+        return self.engine.describe()
 
     def models(self) -> gen.ListModelsResponse:
         """Return the list of served models."""
@@ -63,7 +61,7 @@ class ServerFacts:
 
     def model_info(self) -> gen.GetModelInfoResponse:
         """Return the served model's facts and the feature matrix."""
-        facts, engine = self.description, self.engine
+        facts, engine, traits = self.description, self.engine, self.engine.traits
         template = (engine.template.source or "").encode()
         defaults = SamplingParams(**engine.defaults.sampling)
         return gen.GetModelInfoResponse(
@@ -80,11 +78,13 @@ class ServerFacts:
             eos_token_ids=engine.defaults.eos_ids,
             chat_template_sha256=hashlib.sha256(template).hexdigest(),
             default_sampling=replies.sampling_options(defaults),
-            shape=engine.config.shape,
-            max_rows=MAX_ROWS,
-            max_path=MAX_PATH,
-            tie_policy=gen.TIE_POLICY_KEEP_TIES,
-            features=[gen.FeatureSupport(feature=f, chain=True, tree=True) for f in FEATURES],
+            shape=engine.config.shape if traits.drafting is None else traits.drafting.shape,
+            max_rows=MAX_ROWS if traits.has_trees else 0,
+            max_path=MAX_PATH if traits.has_trees else 0,
+            tie_policy=traits.tie_policy,
+            features=[
+                gen.FeatureSupport(feature=f, chain=True, tree=traits.has_trees) for f in FEATURES
+            ],
         )
 
     def server_info(self) -> gen.GetServerInfoResponse:
@@ -100,13 +100,14 @@ class ServerFacts:
             mode=self.engine.config.mode,
             epochs=[group.epoch for group in self.engine.groups],
             fingerprint={str(k): str(v) for k, v in fingerprint.items()},
-            config={k: str(v) for k, v in config.items() if k != "model"},
+            config={"engine": self.engine.traits.name}
+            | {k: str(v) for k, v in config.items() if k != "model"},
         )
 
-    def load(self, scheduler: Scheduler | Router) -> gen.GetLoadResponse:
+    def load(self, scheduler: Load) -> gen.GetLoadResponse:
         """Return what runs, waits and is held."""
         config, groups = self.engine.config, len(self.engine.groups)
-        num_pages = groups * config.total_pages
+        num_pages = self.engine.traits.num_pages
         return gen.GetLoadResponse(
             running=scheduler.num_running,
             waiting=scheduler.num_waiting,

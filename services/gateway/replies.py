@@ -25,7 +25,11 @@ REASONS = {
 _SOURCES = {source_name(source): source for source in NodeSource}
 
 
-def sampling_options(params: SamplingParams, num_choices: int = 1) -> gen.SamplingOptions:
+def sampling_options(
+    params: SamplingParams,
+    num_choices: int = 1,
+    tie_policy: gen.TiePolicy = gen.TIE_POLICY_KEEP_TIES,
+) -> gen.SamplingOptions:
     """Return effective sampling values in public form."""
     return gen.SamplingOptions(
         temperature=params.temperature,
@@ -41,7 +45,7 @@ def sampling_options(params: SamplingParams, num_choices: int = 1) -> gen.Sampli
         seed=params.seed,
         n=num_choices,
         greedy=params.is_greedy,
-        tie_policy=gen.TIE_POLICY_KEEP_TIES,
+        tie_policy=tie_policy,
     )
 
 
@@ -49,7 +53,7 @@ def effective(resolved: Resolved) -> gen.EffectiveParameters:
     """Return what a request runs with, defaults and seed included."""
     budget = resolved.budget
     return gen.EffectiveParameters(
-        sampling=sampling_options(resolved.sampling, resolved.num_choices),
+        sampling=sampling_options(resolved.sampling, resolved.num_choices, resolved.tie_policy),
         stop=gen.StopOptions(
             max_tokens=budget.max_tokens,
             min_tokens=budget.min_tokens,

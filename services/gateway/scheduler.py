@@ -14,12 +14,12 @@ from services.contract.errors import (
     ContractError,
     DuplicateError,
     ExhaustedError,
-    InvalidField,
     UnavailableError,
 )
 from services.contract.failure import error_from_failure
 from services.contract.limits import MAX_QUEUE, MAX_SLAB, PAGE
 from services.gateway import messages
+from services.gateway.admission import check_room
 from services.gateway.requests import Finished, FinishReason, GenerationRequest
 from services.gateway.sequence import Clock, Sequence
 from services.gateway.speculation import SpecCounter, SpecSummary, merge
@@ -96,7 +96,7 @@ class Scheduler:
         Raises  InvalidField for a prompt the engine cannot hold, DuplicateError for a live id,
                 ExhaustedError when the queue is full.
         """
-        self._check(request)
+        check_room(request, self._group.vocab_size, self._config.context_length)
         with self._lock:
             if request.key in self._keys:
                 text = f"request {request.request_id} is alive; send another id or none"
@@ -169,19 +169,6 @@ class Scheduler:
     def _reset_pools(self) -> None:
         self._slots = SlotPool(self._config.max_sequences)
         self._pages = PagePool(self._config.total_pages)
-
-    def _check(self, request: GenerationRequest) -> None:
-        count, limit = len(request.prompt_ids), self._config.context_length
-        if count == 0:
-            raise InvalidField("EMPTY_PROMPT", "the prompt has no token; send one", "prompt")
-        if count + max(1, request.budget.max_tokens) > limit:
-            text = f"{count} prompt tokens + {request.budget.max_tokens} new > context {limit}"
-            raise InvalidField("CONTEXT_LENGTH", text + "; shorten the prompt", "prompt")
-        vocab_size = self._group.vocab_size
-        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocab_size:
-            text = f"an id is outside 0..{vocab_size - 1}"
-            raise InvalidField("TOKEN_OUT_OF_VOCABULARY", text, "prompt")
-        request.sampling.check_vocabulary(vocab_size)
 
     def _sweep(self) -> None:
         now = self._clock()

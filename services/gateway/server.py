@@ -14,14 +14,12 @@ from services.contract import pb
 from services.contract.errors import InvalidField
 from services.contract.limits import METADATA_BYTES, PUBLIC_MESSAGE_BYTES
 from services.gateway.auth import BearerAuth
-from services.gateway.clock import CycleClock
-from services.gateway.engine import Engine
+from services.gateway.front import Door, ServedEngine
 from services.gateway.health import SERVICE, HealthMonitor
 from services.gateway.info import ServerFacts
 from services.gateway.names import model_name
 from services.gateway.recorder import Recorder
 from services.gateway.reflection import add_reflection
-from services.gateway.router import Router
 from services.gateway.servicer import GenerationServicer
 from services.gateway.tls import TlsFiles, server_credentials
 from services.runtime.log import get_logger
@@ -52,10 +50,10 @@ class ServeOptions:
 class Server:
     """A running public service over one engine."""
 
-    engine: Engine
+    engine: ServedEngine
     options: ServeOptions
     port: int = 0
-    _clock: CycleClock | Router = field(init=False)
+    _clock: Door = field(init=False)
     _monitor: HealthMonitor = field(init=False)
     _server: grpc.aio.Server = field(init=False)
     _watch: asyncio.Task[None] = field(init=False)
@@ -65,9 +63,9 @@ class Server:
 
         Raises  InvalidField if the port cannot be bound or TLS files are missing.
         """
-        clocks = [CycleClock(scheduler) for scheduler in self.engine.schedulers]
-        self._clock = clocks[0] if len(clocks) == 1 else Router(clocks)
-        self._monitor = HealthMonitor(self.engine.groups, self._clock)
+        self._clock = self.engine.open_door()
+        stages = self.engine.traits.stages
+        self._monitor = HealthMonitor(self.engine.groups, self._clock, stages)
         interceptors = [BearerAuth(self.options.token)] if self.options.token else []
         self._server = grpc.aio.server(
             options=_CHANNEL_OPTIONS,

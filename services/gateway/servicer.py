@@ -1,4 +1,4 @@
-"""GenerationService: public calls onto the cycle clock."""
+"""GenerationService: public calls onto an engine's door."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from services.contract.errors import (
     DeadlineError,
     InvalidField,
     UnavailableError,
+    UnsupportedError,
 )
 from services.contract.wire import refuse_unknown
 from services.gateway import replies, status
 from services.gateway.assemble import Assembler
-from services.gateway.clock import CycleClock
-from services.gateway.engine import Engine
+from services.gateway.front import Door, ServedEngine
 from services.gateway.info import ServerFacts
 from services.gateway.peers import PeerStreams
 from services.gateway.recorder import Recorder
 from services.gateway.requests import Delta, Finished, Prefilled
-from services.gateway.router import Router
 from services.gateway.session import ChoiceEvent, Session
 from services.gateway.trace import TraceHub
 from services.gateway.translate import GenerateRequest, Translator
@@ -37,12 +36,12 @@ _LARGE_BYTES = 1 << 16
 
 
 class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
-    """Answer the public service from one engine."""
+    """Answer the public service from one engine, whichever it is."""
 
     def __init__(
         self,
-        engine: Engine,
-        clock: CycleClock | Router,
+        engine: ServedEngine,
+        clock: Door,
         facts: ServerFacts,
         recorder: Recorder | None = None,
         test_drafters: bool = False,
@@ -59,6 +58,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
             engine.template,
             engine.defaults,
             engine.group.vocab_size,
+            engine.traits,
             has_mtp=facts.description.num_mtp_parameters > 0,
             test_drafters=test_drafters,
         )
@@ -187,6 +187,9 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
     ) -> AsyncGenerator[gen.WatchSpecTraceResponse, None]:
         """Yield verified steps of one request, or of all, as they happen."""
         refuse_unknown(request)
+        if not self._engine.traits.has_trees:
+            message = f"{self._engine.traits.name} has no trees to watch; serve with lumotree"
+            raise UnsupportedError("NOT_BUILT", message)
         text(request.request_id, limits.MAX_REQUEST_ID, "request_id")
         self._peers.enter(context)
         level = request.trace_level or gen.TRACE_LEVEL_FULL_TREE

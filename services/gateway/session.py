@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from services.contract import pb
 from services.contract.errors import ExhaustedError
-from services.gateway.clock import CycleClock
+from services.gateway.front import Door
 from services.gateway.requests import Delta, Event, Finished, FinishReason, GenerationRequest
-from services.gateway.router import Router
 from services.gateway.translate import GenerateRequest, Resolved
 
 MAX_EVENTS = 4096
@@ -29,14 +28,14 @@ class ChoiceEvent:
 class Session:
     """The live side of one request.
 
-    Events cross from the cycle clock's thread into the event loop through a bounded queue. A
+    Events cross from the engine's thread into the event loop through a bounded queue. A
     reader that falls behind by more than MAX_PENDING tree nodes and log-probabilities loses its
     request, never the server.
 
     Numbers a pending node costs at most about 100 bytes: a stopped reader costs < 1 MiB.
     """
 
-    def __init__(self, clock: CycleClock | Router, request_id: str, resolved: Resolved) -> None:
+    def __init__(self, clock: Door, request_id: str, resolved: Resolved) -> None:
         self.request_id = request_id
         self.resolved = resolved
         self._clock = clock
@@ -44,18 +43,20 @@ class Session:
         self._queue: asyncio.Queue[ChoiceEvent] = asyncio.Queue(MAX_EVENTS)
         self._is_slow = False
         self._is_closed = False
+        self._is_submitted = False
         self._pending = 0
 
     def start(self, request: GenerateRequest) -> None:
         """Submit every choice; all or none.
 
-        Raises  what `CycleClock.submit` raises.
+        Raises  what `Door.submit` raises.
         """
         output = request.output
         skip = output.skip_special_tokens if output.HasField("skip_special_tokens") else True
         for index in range(self.resolved.num_choices):
             try:
                 self._clock.submit(self._choice(request, index, skip))
+                self._is_submitted = True
             except Exception:
                 self.cancel()
                 raise
@@ -68,8 +69,9 @@ class Session:
             self._queue.get_nowait()
 
     def cancel(self) -> None:
-        """Stop all choices before their next cycle."""
-        self._clock.cancel(self.request_id)
+        """Stop all choices before their next cycle; a refused one's id is another request's."""
+        if self._is_submitted:
+            self._clock.cancel(self.request_id)
 
     async def events(self) -> AsyncGenerator[ChoiceEvent, None]:
         """Yield events until every choice has ended.
@@ -110,7 +112,7 @@ class Session:
         )
 
     def _push(self, item: ChoiceEvent) -> None:
-        """Hand an event to the event loop; called from the cycle clock's thread."""
+        """Hand an event to the event loop; called from the engine's thread."""
         try:
             self._loop.call_soon_threadsafe(self._put, item)
         except RuntimeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from services.contract import limits, pb
@@ -19,6 +19,7 @@ from services.contract.sampling import Budget, Drafting, SamplingParams
 from services.contract.wire import refuse_unknown, refuse_unsupported
 from services.gateway.chat import ChatTemplate
 from services.gateway.defaults import Defaults, resolve_drafting
+from services.gateway.front import Traits
 from services.gateway.names import check_served
 from services.gateway.text import TextCodec
 
@@ -64,6 +65,7 @@ class Resolved:
     num_choices: int
     time_limit_ms: int
     warnings: tuple[str, ...] = ()
+    tie_policy: gen.TiePolicy = gen.TIE_POLICY_KEEP_TIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Translator:
     template: ChatTemplate
     defaults: Defaults
     vocab_size: int
+    traits: Traits
     has_mtp: bool = True
     test_drafters: bool = False
 
@@ -93,6 +96,7 @@ class Translator:
         """
         refuse_unknown(request)
         refuse_unsupported(request)
+        self.traits.check(request)
         self.check_model(request.model)
         _refuse_cache(request)
         ids, shown = self.prompt(request)
@@ -106,6 +110,7 @@ class Translator:
             budget=self._budget(request, len(ids)),
             drafting=drafting,
             warnings=self._fallbacks(drafting, request.speculation.strict),
+            tie_policy=self.traits.tie_policy,
             stop=_stop_strings(request),
             num_choices=whole(_or(request.sampling, "n", 1), 1, limits.MAX_CHOICES, "sampling.n"),
             time_limit_ms=whole(
@@ -189,6 +194,9 @@ class Translator:
         )
 
     def _drafting(self, request: GenerateRequest, tenant: str) -> Drafting:
+        salt = text(request.cache.cache_salt, limits.MAX_TENANT // 2, "cache.cache_salt")
+        if self.traits.drafting is not None:
+            return replace(self.traits.drafting, tenant=f"{tenant}/{salt}")
         options = request.speculation
         mode = _MODES.get(options.mode, "tree")
         shape = options.shape or None
@@ -198,7 +206,6 @@ class Translator:
             mode, shape, options.drafter or "mtp", _or(options, "suffix", True)
         )
         _check_drafter(chosen.drafter, self.test_drafters)
-        salt = text(request.cache.cache_salt, limits.MAX_TENANT // 2, "cache.cache_salt")
         return Drafting(chosen.shape, chosen.drafter, chosen.suffix, f"{tenant}/{salt}")
 
     def _fallbacks(self, drafting: Drafting, strict: bool) -> tuple[str, ...]:
