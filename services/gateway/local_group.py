@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from services.committer.stage import CommitterStage
 from services.contract.config import EngineConfig
 from services.drafter.build import build_drafter
+from services.kernels.threads import use_threads
 from services.kernels.warmup import compile_cpu_kernels
 from services.model.checkpoint import Checkpoint
 from services.model.products import prepare_products
@@ -30,7 +29,7 @@ def build_local_group(config: EngineConfig, progress: Progress | None = None) ->
     Raises  CheckpointError for a folder that is not what it says; UnavailableError where the
             rows of a matrix product see each other.
     """
-    torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     checkpoint = Checkpoint.open(Path(config.model))
     model, dtype = checkpoint.config, model_dtype(config)
     target = load_target(checkpoint, dtype, config.device, _named(progress, "target"))

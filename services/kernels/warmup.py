@@ -18,6 +18,7 @@ from services.kernels.norm.cases import inverse_frequencies
 from services.kernels.publish.cases import make_paths, make_words
 from services.kernels.sample.cases import Sequence, make_state
 from services.kernels.sample.cases import make_tables as make_sample_tables
+from services.kernels.threads import num_threads, use_threads
 from services.kernels.tree_tables import TableViews
 
 _EPS = 1e-6
@@ -28,7 +29,10 @@ def compile_cpu_kernels() -> None:
     tables = make_tables([chain_tree(3)], [2], [0])
     runs = torch.tensor([[0], [0], [2]], dtype=torch.int32)
     _run_gdn(tables, runs)
+    threads = num_threads()
+    use_threads(2)
     _run_rows(tables, runs)
+    use_threads(threads)
     _run_publish()
     _run_sample()
 
@@ -49,11 +53,14 @@ def _run_gdn(tables: TableViews, runs: torch.Tensor) -> None:
 
 
 def _run_rows(tables: TableViews, runs: torch.Tensor) -> None:
-    x, weight = torch.ones(32, 768), torch.ones(64, 768)
+    # The second product is large enough for two threads.
+    x, weight, wide = torch.ones(32, 768), torch.ones(64, 768), torch.ones(256, 768)
     out, head = torch.empty(32, 64), torch.ones(64)
     for narrow in (False, True):
         linear.prepare(weight, narrow)
+        linear.prepare(wide, narrow)
         linear.linear(x, weight, out)
+        linear.linear(x, wide, torch.empty(32, 256))
     norm.rms_norm(out, head, _EPS, torch.empty_like(out))
     norm.add_rms_norm(out, out, head, _EPS, torch.empty_like(out))
     norm.silu_mul(x[:, :128], out)

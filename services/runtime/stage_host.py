@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from services.contract import pb
 from services.contract.config import EngineConfig
 from services.contract.errors import PreconditionError
 from services.contract.wire import parse
+from services.kernels.threads import use_threads
 from services.model.checkpoint import Checkpoint
 from services.model.config import ModelConfig
 from services.model.weights import TargetWeights, view_target
@@ -84,7 +86,7 @@ class StageHost(ABC):
         """
         if self._loaded is not None:
             return False
-        torch.set_num_threads(config.threads)
+        use_threads(config.threads)
         checkpoint = Checkpoint.open(Path(config.model))
         specs = arena_specs(self.name, checkpoint.config, config)
         block = new_block(specs, config.device, paths.get(self.name, ""))
@@ -163,9 +165,8 @@ class StageHost(ABC):
     def drain(self) -> None:
         """End the loop and drop what other owners lent."""
         self._unwire()
-        if self._stage is not None:
-            self._stage.close()
-        self._stage = self._arenas = None
+        if self._loaded is not None:
+            self._drop_lent()
 
     @abstractmethod
     def load_weights(self, loaded: Loaded) -> None:
@@ -194,9 +195,7 @@ class StageHost(ABC):
     def _rebuild(
         self, loaded: Loaded, lent: Mapping[str, pb.stage_pb2.BufferMap], epoch: int
     ) -> None:
-        if self._stage is not None:
-            self._stage.close()
-        self._stage = self._arenas = None
+        self._drop_lent()
         arenas = {owner: self._open(loaded, lent, owner) for owner in RING}
         self._arenas = Arenas(arenas["verifier"], arenas["drafter"], arenas["committer"])
         weights = self._weights(loaded, lent)
@@ -220,6 +219,15 @@ class StageHost(ABC):
             size = weights_bytes(loaded.model, loaded.config)
             block = ipc.import_block(item.handle, item.mode, size)
         return view_target(loaded.model, dtype, block)
+
+    def _drop_lent(self) -> None:
+        """Drop every view of other owners' memory, so that they can free it."""
+        if self._stage is not None:
+            self._stage.close()
+        self._stage = self._arenas = None
+        if self._held().config.device != "cpu":
+            gc.collect()
+            torch.cuda.ipc_collect()
 
     def _arena_of(self, owner: str) -> Arena:
         if self._arenas is None:

@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from services.contract.errors import ContractError, TooLargeError, UnavailableError
 from services.contract.limits import STAGE_MESSAGE_BYTES
 from services.contract.wire import parse
+from services.kernels.threads import use_threads
 from services.runtime.ipc.events import EdgeEvents
 from services.runtime.log import get_logger
 from services.runtime.ring_guard import refuse
@@ -73,7 +72,7 @@ class StageLoop:
             raise UnavailableError("STAGE_HUNG", text)
 
     def _run(self) -> None:
-        torch.set_num_threads(self._threads)
+        use_threads(self._threads)
         try:
             self._channel = self._inbox.accept(_ACCEPT_SECONDS)
             while True:

@@ -10,6 +10,7 @@ from services.contract.errors import UnavailableError
 from services.contract.limits import MAX_ROWS
 from services.kernels import linear
 from services.kernels.dispatch import backend
+from services.kernels.threads import num_threads
 from services.model.weights import TargetWeights
 
 _OPS = ("linear", "norm", "conv", "gdn", "attention", "sample", "publish")
@@ -35,7 +36,7 @@ def fingerprint(weights: TargetWeights) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
+        "threads": num_threads(),
         "torch": torch.__version__,
         "dtype": str(weights.embedding.dtype).removeprefix("torch."),
         "narrow_products": bool(getattr(weights.head, "is_narrow", False)),

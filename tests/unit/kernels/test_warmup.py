@@ -9,17 +9,20 @@ from services.kernels import gdn, warmup
 from services.kernels.attention import cpu as attention_cpu
 from services.kernels.cases import HYDRA27, make_tables, make_tree
 from services.kernels.conv import cpu as conv_cpu
+from services.kernels.crew import cpu as crew_cpu
 from services.kernels.gdn import cpu as gdn_cpu
 from services.kernels.gdn.cases import LUMO_TINY, make_gdn_case
-from services.kernels.linear import cpu as linear_cpu
 from services.kernels.norm import cpu as norm_cpu
+from services.kernels.panels import cpu as panels_cpu
 from services.kernels.publish import cpu as publish_cpu
+from services.kernels.vector.cpu import HAS_PAIRS
 
 ENTRIES = {
     attention_cpu: ("_attend", "_prefill"),
     conv_cpu: ("_tree", "_chain"),
     gdn_cpu: ("_scan", "_chain", "_replay"),
-    linear_cpu: ("_wide_product", "_narrow_product"),
+    panels_cpu: ("narrow_rows", "product"),
+    crew_cpu: ("_share", "_help"),
     norm_cpu: ("_rms_norm", "_add_rms_norm", "_gated_norm", "_rope_ring", "_rope_pages"),
     publish_cpu: ("_conv_gather", "_kv_scatter", "_flip"),
 }
@@ -29,8 +32,8 @@ ENTRIES = {
 def test_every_entry_is_compiled(module: ModuleType) -> None:
     warmup.compile_cpu_kernels()
     counts = {name: len(getattr(module, name).signatures) for name in ENTRIES[module]}
-    if module is linear_cpu and not linear_cpu.HAS_PAIRS:
-        counts.pop("_narrow_product")
+    if module is panels_cpu and not HAS_PAIRS:
+        counts.pop("narrow_rows")
     assert all(count >= 1 for count in counts.values()), counts
 
 

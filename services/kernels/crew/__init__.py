@@ -1,0 +1,1 @@
+"""A second thread that takes panels of a matrix product."""

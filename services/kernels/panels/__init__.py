@@ -1,0 +1,1 @@
+"""Products of rows with one panel of a weight."""
