@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from services.contract import pb
@@ -13,6 +15,15 @@ from tests.stages.rig import StageRig
 
 PROMPT = [5, 17, 40, 3, 96, 12, 55, 71, 8]
 TOKENS = 40
+
+
+@cache
+def known(plain: Ring) -> tuple[dict[int, bytes], list[int]]:
+    """Return the digest at every length and the tokens of plain decoding."""
+    digests = plain_run(plain, PROMPT, TOKENS + 16)
+    truth = list(plain.rows[0].emitted)
+    plain.release(0)
+    return digests, truth
 
 
 def refusal(rig: StageRig, message: StageMessage) -> str:
@@ -32,12 +43,10 @@ def numbered(rig: StageRig, message: StageMessage, epoch: int = 0, ahead: int = 
 
 def runs_as_plain(rig: StageRig, plain: Ring, drafts: KnownDraft | None = None) -> None:
     """Run one sequence through the ring; tokens and digests must be the plain ones."""
-    digests = plain_run(plain, PROMPT, TOKENS + 16)
-    truth = list(plain.rows[0].emitted)
-    plain.release(0)
+    digests, truth = known(plain)
     row = rig.start(0, PROMPT)
     if drafts is not None:
-        drafts.truth = {0: truth}
+        drafts.truth = {0: list(truth)}
         rig.drafter.draft = drafts
     num_cycles = 0
     while len(row.emitted) < TOKENS:
