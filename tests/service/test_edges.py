@@ -76,7 +76,7 @@ def test_an_end_token_that_only_the_drafter_proposes_ends_nothing(client: Client
     assert forced.finish_reason == "stop", "the control: the model's own end token ends"
 
 
-@pytest.mark.parametrize("room", range(1, 9))
+@pytest.mark.parametrize("room", [1, 2, 3, 5, 7])
 def test_a_prompt_up_to_the_context_ends_there_like_plain(client: Client, room: int) -> None:
     prompt = [65 + i % 50 for i in range(CONTEXT - room)]
     plain = client.generate(prompt, mode=2, temperature=0.0, ignore_eos=True)
