@@ -15,7 +15,7 @@ SOURCES := services proto tests $(wildcard benchmarks models deploy)
 PIP_COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-.PHONY: help setup demo peers bench-replay test test-all lint types proto tidy verify fix lock clean
+.PHONY: help setup demo peers test-vllm bench-replay test test-all lint types proto tidy verify fix lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-10s %s\n", $$1, $$2 }'
@@ -74,6 +74,10 @@ peers: ## make .peers, the environment of vLLM as an engine and an arm (gigabyte
 	folder="$$($(PEERS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
 	cp benchmarks/peers/torchvision_stub.py "$$folder"; \
 	echo 'import torchvision_stub' > "$$folder/torchvision_stub.pth"
+
+test-vllm: setup ## the test of the real vLLM; needs make peers
+	test -x .peers/bin/lumotree || { echo "no .peers: run make peers first"; exit 2; }
+	$(PYTEST) -m slow tests/service/test_vllm_engine.py
 
 bench-replay: setup ## plain, chain-5, hydra27, adaptive over recorded requests (<= 15 minutes)
 	$(BIN)/lumotree replay --output benchmarks/results/replay.json

