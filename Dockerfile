@@ -14,10 +14,11 @@ RUN apt-get update \
 RUN python3 -m venv /opt/lumotree
 ENV PATH=/opt/lumotree/bin:${PATH}
 WORKDIR /src
-COPY requirements/base.lock requirements/torch.txt ./requirements/
+COPY requirements/base.lock requirements/cuda.lock requirements/torch.txt ./requirements/
 # PIP_OPTIONS is split on purpose: it may hold several options, as an index of CUDA wheels.
 # hadolint ignore=SC2086
 RUN pip install --no-cache-dir --require-hashes -r requirements/base.lock \
+ && pip install --no-cache-dir --require-hashes -r requirements/cuda.lock \
  && pip install --no-cache-dir --no-deps ${PIP_OPTIONS} -r requirements/torch.txt
 COPY pyproject.toml README.md ./
 COPY services ./services

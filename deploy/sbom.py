@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[a-z,]+\])?==([^\s\\]+)", re.MULTILINE)
 BASE = re.compile(r"^ARG BASE=(\S+):(\S+)$", re.MULTILINE)
-LOCKS = ("requirements/base.lock", "requirements/torch.txt")
+LOCKS = ("requirements/base.lock", "requirements/cuda.lock", "requirements/torch.txt")
 
 
 def make_sbom(root: Path) -> str:

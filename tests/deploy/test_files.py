@@ -188,6 +188,16 @@ def test_a_fault_in_the_image_is_found(fault: str) -> None:
     assert fault in image_faults(DOCKERFILE.replace(old, new))
 
 
+def test_libraries_of_torch_are_locked_with_hashes() -> None:
+    lock = (ROOT / "requirements" / "cuda.lock").read_text()
+    entries = [line for line in lock.splitlines() if line and not line.startswith((" ", "#"))]
+    assert all(re.fullmatch(r"[a-z0-9-]+==\S+ \\", entry) for entry in entries)
+    assert lock.count("--hash=sha256:") >= len(entries) and "://" not in lock
+    wanted = re.findall(r"^([a-z0-9-]+)", (ROOT / "requirements" / "cuda.in").read_text(), re.M)
+    assert {entry.split("==")[0] for entry in entries} >= set(wanted)
+    assert "nvidia-cublas==" in lock
+
+
 def test_hadolint_finds_nothing_but_a_planted_fault() -> None:
     program = str(Path(sys.prefix) / "bin" / "hadolint")
     for text, status in ((DOCKERFILE, 0), (DOCKERFILE.replace("USER 10001:10001", "USER root"), 1)):
