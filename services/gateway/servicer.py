@@ -59,7 +59,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
             engine.defaults,
             engine.group.vocab_size,
             engine.traits,
-            has_mtp=facts.description.num_mtp_parameters > 0,
+            has_mtp=engine.traits.drafting is not None or facts.description.num_mtp_parameters > 0,
             test_drafters=test_drafters,
         )
 

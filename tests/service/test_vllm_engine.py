@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -23,7 +25,7 @@ from services.gateway.vllm.engine import VllmEngine
 from services.gateway.vllm.options import VllmOptions
 from tests.service.fake_vllm import SCRIPT, FakeAsyncLLM, install
 from tests.service.front import RunningServer, make_engine, refusal, running
-from tests.service.small import EOS, write_byte_model
+from tests.service.small import EOS, VOCAB, write_byte_model
 from tests.tidy.sources import ROOT
 
 gen = pb.generation_pb2
@@ -286,6 +288,18 @@ def test_speculation_is_asked_and_its_figures_are_vllms(
         cut = client.generate(PROMPT, max_tokens=20, stop=["add"]).raw.speculation
         assert cut.num_spec_steps == 0  # vLLM had not told yet
     assert FakeAsyncLLM.made.is_closed
+
+
+def test_a_kind_of_model_that_only_vllm_runs_is_served(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((Path(folder) / "tokenizer.json").read_bytes())
+    config = {"model_type": "other", "vocab_size": VOCAB, "eos_token_id": [EOS]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with served(str(tmp_path), "mtp-3") as server, Client(server.target) as client:
+        answer = client.generate(PROMPT, max_tokens=5, strict=True)
+        assert answer.text == TEXT[:5] and not answer.raw.warnings
+        model = client.stub.GetModelInfo(gen.GetModelInfoRequest())
+        assert (model.architecture, model.vocab_size) == ("other", VOCAB)
+        assert list(model.eos_token_ids) == [EOS]
 
 
 @pytest.mark.parametrize("speculative", ["mtp", "mtp-0", "mtp-16", "eagle-3", ""])

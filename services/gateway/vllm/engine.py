@@ -56,7 +56,7 @@ class VllmEngine:
         self, options: VllmOptions, make: Callable[[VllmOptions], ClosableLlm] = NativeLlm
     ) -> None:
         folder = Path(options.config.model)
-        raw = _text_config(folder)
+        self._raw = raw = _text_config(folder)
         self.options = options
         self.config = options.config
         self.traits: Traits = options.traits
@@ -95,8 +95,12 @@ class VllmEngine:
         )
 
     def describe(self) -> CheckpointFacts:
-        """Return what the checkpoint folder holds."""
-        return describe(Path(self.config.model))
+        """Return what the checkpoint folder holds; the config alone of a kind we do not run."""
+        folder = Path(self.config.model)
+        try:
+            return describe(folder)
+        except CheckpointError as error:
+            return _bare_facts(folder, self._raw, str(error))
 
     def close(self) -> None:
         """Stop vLLM's processes and the loop."""
@@ -123,6 +127,33 @@ def _text_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config.get("vocab_size"), int):
         raise CheckpointError("CONFIG", f"config.json of {folder.name} has no vocab_size")
     return config
+
+
+def _bare_facts(folder: Path, config: dict[str, Any], problem: str) -> CheckpointFacts:
+    """Return what config.json says; 0 or empty is not known."""
+    return CheckpointFacts(
+        folder=str(folder),
+        model_type=str(config.get("model_type", "")),
+        num_layers=int(config.get("num_hidden_layers", 0)),
+        num_gdn_layers=0,
+        num_attention_layers=0,
+        hidden_size=int(config.get("hidden_size", 0)),
+        intermediate_size=0,
+        vocab_size=int(config["vocab_size"]),
+        gdn_heads="",
+        attention_heads="",
+        context_length=int(config.get("max_position_embeddings", 0)),
+        dtypes={},
+        is_tied=bool(config.get("tie_word_embeddings", False)),
+        mtp_tensors="",
+        num_files=0,
+        num_tensors=0,
+        num_parameters=0,
+        num_mtp_parameters=0,
+        weight_bytes=0,
+        has_manifest=False,
+        problem=problem,
+    )
 
 
 def _eos_ids(config: dict[str, Any]) -> tuple[int, ...]:
