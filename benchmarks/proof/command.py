@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-import time
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,12 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.proof.check import FAMILIES, Check
+from benchmarks.proof.check import FAMILIES
 from benchmarks.proof.rules import read_rules
-from services.commands.options import EMBEDDED_MODEL
-from services.contract.errors import InvalidField
+from benchmarks.proof.runner import EMBEDDED_MODEL, family_names, prepare, run_families, save
 
-ROOT = Path(__file__).resolve().parents[2]
 PLANT_HELP = "Break the system in one named way; exit code 1 if that is seen."
 
 
@@ -33,79 +26,17 @@ def prove(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Prove that tree decoding is plain decoding; exit code 1 if anything stands against it."""
-    _prepare(device)
-    families = only.split(",") if only else list(FAMILIES)
-    for family in families:
-        if family not in FAMILIES:
-            text = f"{family!r} is no family; known are {', '.join(FAMILIES)}"
-            raise InvalidField("UNKNOWN_FAMILY", text, "only")
+    prepare(device)
+    families = family_names(only)
     if plant:
         _plant(plant, model, device, as_json)
         return
-    report = _prove(families, model, device, Console(stderr=True, quiet=as_json))
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    console = Console(stderr=True, quiet=as_json)
+    report = run_families(families, model, device, lambda text: console.print(text, markup=False))
+    save(report, output)
     _show(report, as_json)
     if not report["holds"]:
         raise typer.Exit(1)
-
-
-def _prepare(device: str) -> None:
-    """Make the test helpers importable and pin the threads, before torch is loaded."""
-    if device not in ("cpu", "cuda"):
-        raise InvalidField("UNKNOWN_DEVICE", f"{device!r}; use cpu or cuda", "device")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ["LUMOTREE_TEST_MODE"] = "1"
-    if not (ROOT / "tests" / "ring.py").exists():
-        text = "the proof uses the repository's tests folder; run it from a checkout"
-        raise InvalidField("NO_TESTS", text, "prove")
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def _prove(families: list[str], model: Path, device: str, console: Console) -> dict[str, Any]:
-    from benchmarks.proof.provenance import provenance
-    from benchmarks.proof.world import World
-
-    rules, digest = read_rules()
-    console.print(f"rules {digest}")
-    world, checks = World(rules, model, device), []
-    start = time.perf_counter()
-    for family in families:
-        with console.status(family):
-            for check in timed(import_module(f"benchmarks.proof.{family}").run(world)):
-                checks.append(check)
-                console.print(line(check))
-    return {
-        "rules_sha256": digest,
-        "provenance": provenance(device, model),
-        "seconds": round(time.perf_counter() - start, 1),
-        "holds": all(check.holds for check in checks),
-        "checks": [vars(check) | {"holds": check.holds} for check in checks],
-    }
-
-
-def timed(checks: Iterator[Check]) -> Iterator[Check]:
-    """Yield checks with the seconds each took."""
-    while True:
-        start = time.perf_counter()
-        check = next(checks, None)
-        if check is None:
-            return
-        check.seconds = round(time.perf_counter() - start, 2)
-        yield check
-
-
-def line(check: Check) -> str:
-    """Return the progress line of a check."""
-    if check.not_run:
-        return f"[dim]-     {check.family}: {check.name}: {check.not_run}[/dim]"
-    mark = "[green]holds[/green]" if check.holds else "[red]FAILS[/red]"
-    return f"{mark} {check.family}: {check.name} {check.passed}/{check.cases}"
 
 
 def _show(report: dict[str, Any], as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.proof.check import Check
+from benchmarks.proof.check import Check, left_out
 from benchmarks.proof.sampler_faults import SAMPLER_FAULTS, Draw
 from benchmarks.proof.sampler_rig import (
     BUDGET,
@@ -35,7 +35,7 @@ GRID, FORCED, WALKS = "uniform grid", "forced visits", "walks from the root"
 
 def run(world: World) -> Iterator[Check]:
     """Yield the checks of the paper's VII-F, then what it lacks."""
-    from benchmarks.proof.sampler_more import generations, random_rows, tied_rows
+    from benchmarks.proof.sampler_more import random_rows, tied_rows
 
     rules = world.rules[FAMILY]
     params = SamplingParams(**rules["sampling"], seed=world.seed)
@@ -47,7 +47,15 @@ def run(world: World) -> Iterator[Check]:
     yield from _faults(rules, audits)
     yield random_rows(world)
     yield tied_rows(world)
-    yield generations(world)
+    yield _generations(world)
+
+
+def _generations(world: World) -> Check:
+    try:
+        from benchmarks.proof.generations import generations
+    except ImportError as error:
+        return left_out(FAMILY, "seeded generations", f"not run: {error.name} is not installed")
+    return generations(world)
 
 
 def fullest(steps: list[Step], count: int) -> list[Step]:

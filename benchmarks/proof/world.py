@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.replay.corpus import CORPORA, load_corpus
 from services.contract.limits import PAGE
 from services.contract.tree import Tree, tree_from_proto
 from services.drafter.build import build_drafter
@@ -37,12 +36,19 @@ class World:
     @cached_property
     def texts(self) -> list[list[int]]:
         """Token ids of the corpora's longest requests; random ids without a tokenizer."""
+        try:
+            from benchmarks.replay.corpus import CORPORA, load_corpus
+        except ImportError:
+            return self._random_texts()
         if not (self.model / "tokenizer.json").exists():
-            rng = random.Random(self.seed)
-            return [[rng.randrange(150) for _ in range(16384)]]
+            return self._random_texts()
         files = sorted(CORPORA.glob("astropy_*.jsonl"))
         found = [list(r.token_ids) for file in files for r in load_corpus(file, self.model, 6)]
         return sorted(found, key=len, reverse=True)[:6]
+
+    def _random_texts(self) -> list[list[int]]:
+        rng = random.Random(self.seed)
+        return [[rng.randrange(150) for _ in range(16384)]]
 
     def prefix(self, index: int) -> list[int]:
         """Return the index-th prefix of the rules."""
