@@ -160,6 +160,43 @@ def test_cancel_while_streaming_frees_everything_and_disturbs_nobody(
     assert beside[0].token_ids == alone.token_ids
 
 
+def test_an_id_is_usable_right_after_its_abort(client: Client) -> None:
+    """B59: nothing of the aborted request shows in the next one of the same id."""
+    expected = client.generate("again", max_tokens=24, temperature=0.0, ignore_eos=True)
+    for index in range(12):
+        stream = client.stream("other", request_id="reused", **dict(LONG, seed=index))
+        next(stream)
+        assert client.stub.Abort(gen.AbortRequest(request_ids=["reused"])).results[0].found
+        assert [part.finish_reason for part in stream][-1] == "aborted"
+        answer = client.generate(
+            "again", max_tokens=24, temperature=0.0, ignore_eos=True, request_id="reused"
+        )
+        assert answer.token_ids == expected.token_ids
+
+
+def test_an_abort_reaches_every_stage_and_a_normal_end_aborts_nothing(
+    small_server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[int] = []
+    for index, stage in enumerate(small_server.engine.group.stages):
+        real = stage.step
+
+        def step(message: Any, real: Any = real, index: int = index) -> Any:
+            if message.WhichOneof("body") == "release":
+                released.append(index)
+            return real(message)
+
+        monkeypatch.setattr(stage, "step", step, raising=False)
+    stream = client.stream("abort", **LONG)
+    next(stream)
+    stream.close()
+    assert small_server.seconds_to_free() < LIMIT_SECONDS
+    assert released == [0, 1, 2]
+    client.generate("normal", max_tokens=4, ignore_eos=True)
+    assert small_server.seconds_to_free() < LIMIT_SECONDS
+    assert released == [0, 1, 2] * 2, "one release a request, no second one for its end"
+
+
 def test_without_the_cancel_the_work_goes_on(
     small_server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
