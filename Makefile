@@ -36,7 +36,7 @@ demo: setup ## stream a completion of a code prompt with the embedded model
 test: setup ## every test of at most seconds (<= 5 minutes on 2 cores)
 	$(PYTEST) -m "not slow and not soak and not gpu"
 
-test-all: setup ## and the slow ones
+test-all: setup ## and the slow ones (ray up: root, openssh-server, rsync, iproute2, procps)
 	$(PYTEST) -m "not gpu"
 
 lint: setup ## ruff, and hadolint where there is a Dockerfile
@@ -65,7 +65,9 @@ fix: setup ## repair what can be repaired by a tool
 
 lock: setup ## re-make the locks, keeping pins that still fit
 	$(PIP_COMPILE) -o requirements/base.lock requirements/base.in
+	$(PIP_COMPILE) -o requirements/cuda.lock requirements/cuda.in
 	$(PIP_COMPILE) -o requirements/dev.lock requirements/dev.in
+	$(BIN)/python deploy/sbom.py
 
 peers: ## make .peers, the environment of vLLM as an engine and an arm (gigabytes)
 	test -x $(PEERS) || $(PYTHON) -m venv .peers

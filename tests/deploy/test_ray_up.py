@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.derive import write_host
+from tests.deploy.derive import ADDRESSES, write_host
 from tests.deploy.inside import OPTIONS, PROMPT
 from tests.tidy.sources import ROOT
 
@@ -112,6 +112,16 @@ def test_one_container_comes_up_answers_and_goes(tmp_path: Path, expected: list[
     ran = [call for call in calls if call.startswith("run ")]
     assert len(ran) == 1 and calls[-1] == "stop lumotree"
     assert "--net=host lumotree/runtime:latest bash" in ran[0]
+
+
+@pytest.mark.slow
+def test_two_containers_come_up_answer_and_go(tmp_path: Path, expected: list[int]) -> None:
+    found = live(tmp_path, "dgx-spark-cluster.yaml", docker=True, hosts=2)
+    check_life(found, expected)
+    assert found["running"].count("ray::VerifierHost") == 2
+    for address in ADDRESSES:
+        calls = (tmp_path / "docker" / address / "calls").read_text().splitlines()
+        assert calls[-1] == "stop lumotree"
 
 
 def test_a_host_without_the_programs_is_told_so(tmp_path: Path) -> None:
