@@ -70,8 +70,15 @@ class TargetForward:
 
     def _store_hidden(self, tables: TableViews, rows: RowBuffers, width: int) -> None:
         batch, header = tables.block.shape[0], tables.header
+        hidden = rows.normed.view(batch, width, -1)
+        if header.device.type == "cpu":
+            # Plain copies: an indexed one costs 0.2 ms there.
+            for row, words in enumerate(header.tolist()):
+                half = self.state.hidden_ring[words[SLOT], words[CYCLE] & 1]
+                half[:width].copy_(hidden[row])
+            return
         index = self._ring_index[:batch]
         torch.bitwise_and(header[:, CYCLE], 1, out=index)
         index.add_(header[:, SLOT], alpha=2)
         ring = self.state.hidden_ring.flatten(0, 1)[:, :width]
-        ring.index_copy_(0, index, rows.normed.view(batch, width, -1))
+        ring.index_copy_(0, index, hidden)
