@@ -206,5 +206,5 @@ def real_walks(case: Case, seeds: Words, device: str) -> tuple[Tokens, Tokens]:
         state.sampling[:, SEED_LOW : SEED_HIGH + 1] = halves.to(device)
         sample.walk(logits, tables, state)
         last.append(state.path[:, PATH_NODES:PATH_EMITTED].max(1).values.cpu())
-        pending.append(state.path[:, PATH_PENDING].cpu())
+        pending.append(state.path[:, PATH_PENDING].clone().cpu())
     return torch.cat(last).numpy(), torch.cat(pending).numpy()
