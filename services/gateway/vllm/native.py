@@ -68,12 +68,12 @@ class NativeLlm:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._source = _SOURCES.get(options.method, "")
-        self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options.arguments()))
+        self._llm: Any = AsyncLLM.from_engine_args(AsyncEngineArgs(**options.arguments()))
 
     @property
     def is_dead(self) -> bool:
         """Whether vLLM's engine process has died."""
-        return bool(self._llm.errored)
+        return self._llm is None or bool(self._llm.errored)
 
     async def stream(self, name: str, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
         """Yield a sequence's pieces; closing the generator stops it in vLLM."""
@@ -88,8 +88,9 @@ class NativeLlm:
                 yield self._piece(output, request.sampling.num_logprobs)
 
     def close(self) -> None:
-        """Stop vLLM's processes."""
+        """Stop vLLM's processes; let go of it while its own modules still live."""
         self._llm.shutdown()
+        self._llm = None
 
     def _piece(self, output: Any, num_logprobs: int) -> Piece:
         part = output.outputs[0]
