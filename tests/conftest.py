@@ -15,6 +15,10 @@ import pytest
 import torch
 from hypothesis import settings
 
+if not torch.cuda.is_available():
+    # The interpreter must be chosen before the first import of triton, by whatever test that is.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 from tests.oracle.models import random_tensors, stored_names, tiny_config, write_folder
 
 if TYPE_CHECKING:
