@@ -5,8 +5,10 @@ Arguments: number of hosts, then the result's path.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -74,6 +76,18 @@ def processes() -> list[str]:
     return found
 
 
+def kill_service() -> int:
+    """End the serving process as a crash would; return how many were ended."""
+    ended = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            words = (folder / "cmdline").read_text().split("\0")
+            if words[1:3] == ["/mnt/bin/lumotree", "serve"]:
+                os.kill(int(folder.name), signal.SIGKILL)
+                ended += 1
+    return ended
+
+
 def wait_gone() -> tuple[float, list[str]]:
     """Wait until no process of the cluster is left; return the seconds and who is."""
     begun = time.monotonic()
@@ -106,6 +120,8 @@ def main() -> None:
     found["running"] = processes()
     found["status"], _ = ray("exec", CLUSTER, "ray status")
     found["hosts"] = hosts
+    found["killed"] = kill_service()
+    found["again_s"] = wait_ready(token)
     _, found["down_s"] = ray("down", "-y", CLUSTER)
     found["gone_s"], found["left"] = wait_gone()
     found["after"] = refusal(token)

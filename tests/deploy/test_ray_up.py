@@ -94,6 +94,7 @@ def check_life(found: dict[str, Any], expected: list[int]) -> None:
     assert {22, 6379, 50051} <= set(found["ports"])
     assert DASHBOARD not in found["ports"]
     assert f"{found['hosts']}.0/{found['hosts']}.0 lumotree" in found["status"]
+    assert found["killed"] == 1 and found["again_s"] > 1
     assert found["left"] == [] and found["shared_memory"] == []
     assert found["after"] == "UNAVAILABLE"
 
