@@ -12,9 +12,7 @@ _HEADS = {"HK": 16, "HV": 48, "DK": 128, "DV": 128}
 _TYPES = {
     **dict.fromkeys(("mixed_ptr", "ab_ptr", "out_ptr"), "*bf16"),
     **dict.fromkeys(("a_log_ptr", "dt_bias_ptr", "recurrent_ptr", "cut_ptr"), "*fp32"),
-    **dict.fromkeys(
-        ("words_ptr", "tables_ptr", "slots_ptr", "counts_ptr", "path_ptr"), "*i32"
-    ),
+    **dict.fromkeys(("words_ptr", "tables_ptr", "slots_ptr", "counts_ptr", "path_ptr"), "*i32"),
     **dict.fromkeys(("num_layers", "layer", "length", "c8", "ab_stride"), "i32"),
 }
 _SCAN_TABLES = {
