@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
+    DownloadColumn,
     Progress,
     TaskID,
     TextColumn,
@@ -33,7 +33,7 @@ def open_engine(config: EngineConfig, quiet: bool) -> Iterator[Engine]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        DownloadColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=quiet) as bar:

@@ -21,3 +21,12 @@ def check_room(request: GenerationRequest, vocab_size: int, context_length: int)
         text = f"an id is outside 0..{vocab_size - 1}"
         raise InvalidField("TOKEN_OUT_OF_VOCABULARY", text, "prompt")
     request.sampling.check_vocabulary(vocab_size)
+    _check_open_ids(request)
+
+
+def _check_open_ids(request: GenerationRequest) -> None:
+    """Refuse a request whose every allowed id is an end token that min_tokens bans."""
+    allowed, budget = set(request.sampling.allowed_token_ids), request.budget
+    if allowed and budget.min_tokens and allowed <= {*budget.eos_ids, *budget.stop_ids}:
+        text = "only end tokens are allowed, and min_tokens bans them; allow another id"
+        raise InvalidField("NOTHING_ALLOWED", text, "allowed_token_ids")

@@ -110,6 +110,7 @@ REFUSED = [
     ({"stop_token_ids": [-1]}, "stop.stop_token_ids[0]"),
     ({"logit_bias": {8192: 1.0}}, "sampling.logit_bias[0]"),
     ({"allowed_token_ids": [2**31 - 1]}, "sampling.allowed_token_ids[0]"),
+    ({"allowed_token_ids": [8177], "min_tokens": 2, "max_tokens": 4}, "allowed_token_ids"),
     ({"max_tokens": -1}, "stop.max_tokens"),
     ({"max_tokens": 2000}, "prompt"),
     ({"logprobs": 21}, "output.logprobs"),
