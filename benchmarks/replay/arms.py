@@ -10,15 +10,14 @@ class Arm:
     """One way to generate.
 
     Args    worker: module run as the arm's process. python: interpreter, empty for this one.
-            shape, drafter, suffix: drafting. free_rows: one-row plain decoding, whose bits are
-            not those of the exact arms.
+            shape, drafter, suffix: drafting. is_exact: its texts equal those of the other exact
+            arms.
     """
 
     name: str
     shape: str = "root"
     drafter: str = "mtp"
     suffix: bool = False
-    free_rows: bool = False
     runtime: str = "inproc"
     worker: str = "benchmarks.replay.worker"
     python: str = ""
@@ -33,7 +32,6 @@ ARMS = {
     arm.name: arm
     for arm in (
         Arm("plain"),
-        Arm("plain-1row", free_rows=True, is_exact=False),
         *(_chain(depth) for depth in (1, 3, 5, 7)),
         Arm("hydra27", "hydra27", suffix=True),
         Arm("adaptive", "adaptive", suffix=True),
@@ -60,4 +58,4 @@ ARMS = {
         ),
     )
 }
-DEFAULT_ARMS = ("plain", "plain-1row", "chain-5", "hydra27", "adaptive")
+DEFAULT_ARMS = ("plain", "chain-5", "hydra27", "adaptive")

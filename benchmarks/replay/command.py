@@ -20,7 +20,7 @@ from benchmarks.replay.run import replay as run_replay
 from services.commands.options import EMBEDDED_MODEL
 from services.contract.errors import InvalidField
 
-BASES = ("plain", "plain-1row", "chain-5", "vllm-plain")
+BASES = ("plain", "chain-3", "chain-5", "chain-7", "vllm-plain", "transformers")
 
 
 def replay(

@@ -48,7 +48,6 @@ def engine_config(arm: Arm, options: WorkerOptions) -> EngineConfig:
         threads=options.threads,
         max_sequences=1,
         context_length=options.context_length,
-        free_rows=arm.free_rows,
     )
 
 
