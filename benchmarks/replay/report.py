@@ -30,7 +30,8 @@ def main() -> None:
     source, folder = Path(sys.argv[1]), Path(sys.argv[2])
     report = json.loads(source.read_text(encoding="utf-8"))
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"replay_{report['provenance']['date'][:10]}"
+    date = report["provenance"]["date"][:10]
+    stem = f"{source.stem}_{date}"
     pictures = {
         "rates": _rates,
         "depths": _depths,
