@@ -19,6 +19,11 @@ for _name, _value in ENVIRONMENT.items():
 
 import ray as ray  # noqa: E402 - after the environment; others import it from here
 
+from services.contract.errors import UnavailableError  # noqa: E402
+from services.runtime.log import get_logger  # noqa: E402
+
+_LOG = get_logger("runtime.ray_session")
+_ATTEMPTS: Final = 3
 UNIT: Final = "lumotree"
 _OBJECT_STORE_BYTES: Final = 80 << 20
 
@@ -43,17 +48,7 @@ class RaySession:
         if address:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             return
-        unit = {UNIT: float(groups)} if device == "cpu" else {}
-        ray.init(
-            address="local",
-            num_cpus=1,
-            num_gpus=0 if device == "cpu" else None,
-            resources=unit,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        _start(device, groups)
 
     def close(self) -> None:
         """Let one group go; the last one ends the connection."""
@@ -65,3 +60,30 @@ class RaySession:
         """End the connection; stop Ray if it was started here."""
         if self._is_ours and ray.is_initialized():
             ray.shutdown()
+
+
+def _start(device: str, groups: int) -> None:
+    """Start a Ray of our own; its servers now and then fail to come up, so try three times.
+
+    Raises  UnavailableError if none came up.
+    """
+    unit = {UNIT: float(groups)} if device == "cpu" else {}
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=1,
+                num_gpus=0 if device == "cpu" else None,
+                resources=unit,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        except Exception as error:
+            ray.shutdown()
+            _LOG.warning("ray did not start", attempt=attempt, kind=type(error).__name__)
+        else:
+            return
+    text = f"Ray did not start in {_ATTEMPTS} attempts; see its logs, or use --runtime inproc"
+    raise UnavailableError("RAY_START", text)
