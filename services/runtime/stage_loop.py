@@ -51,6 +51,8 @@ class StageLoop:
         self._upstream, self._own = upstream, own
         self._threads, self._on_defect = threads, on_defect
         self._channel: Channel | None = None
+        self._is_stopped = False
+        self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"{stage.name}-loop", daemon=True)
 
     def start(self) -> None:
@@ -62,6 +64,8 @@ class StageLoop:
 
         Raises  UnavailableError if the stage hangs in a step.
         """
+        with self._guard:
+            self._is_stopped = True
         self._inbox.close()
         self._outbox.close()
         if self._channel is not None:
@@ -74,9 +78,10 @@ class StageLoop:
     def _run(self) -> None:
         use_threads(self._threads)
         try:
-            self._channel = self._inbox.accept(_ACCEPT_SECONDS)
-            while True:
-                self._round(self._channel)
+            channel = self._inbox.accept(_ACCEPT_SECONDS)
+            if self._keep(channel):
+                while True:
+                    self._round(channel)
         except RingClosedError:
             _LOG.info("ring ended", stage=self._stage.name)
         except BaseException as error:
@@ -86,6 +91,15 @@ class StageLoop:
             self._outbox.close()
             if self._channel is not None:
                 self._channel.close()
+
+    def _keep(self, channel: Channel) -> bool:
+        """Make a channel the one that `stop` closes; close it if `stop` came before."""
+        with self._guard:
+            if self._is_stopped:
+                channel.close()
+            else:
+                self._channel = channel
+            return not self._is_stopped
 
     def _round(self, channel: Channel) -> None:
         data = channel.receive()

@@ -18,6 +18,7 @@ from services.runtime.ipc.events import EdgeEvents
 from services.runtime.ring import Ring
 from services.runtime.sockets import (
     RING,
+    Channel,
     Listener,
     RingClosedError,
     StageHungError,
@@ -124,6 +125,41 @@ def test_the_end_of_any_stage_ends_the_ring(wired: Wired, place: int) -> None:
     assert not watched.is_alive()
     with pytest.raises(RingClosedError):
         wired.ring.round(_message(), 5.0)
+
+
+class LateInbox(Listener):
+    """Hand the upstream's connection over only after the loop was told to stop."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.told = threading.Event()
+
+    def accept(self, timeout_s: float) -> Channel:
+        """Return the edge well after `close`."""
+        channel = super().accept(timeout_s)
+        self.told.clear()
+        self.told.wait(timeout_s)
+        time.sleep(0.2)
+        return channel
+
+    def close(self) -> None:
+        """Stop listening, and let `accept` return."""
+        super().close()
+        self.told.set()
+
+
+def test_a_stop_while_the_upstream_connects_ends_the_loop() -> None:
+    names = [address(secrets.token_hex(4), 1, "x") for _ in range(2)]
+    inbox, onward = LateInbox(names[0]), Listener(names[1])
+    events = EdgeEvents(()), EdgeEvents(())
+    loop = StageLoop(Echo("drafter"), inbox, connect(names[1], 1.0), *events, 1, print)
+    loop.start()
+    upstream = connect(names[0], 1.0)
+    time.sleep(0.1)
+    loop.stop()
+    with pytest.raises(RingClosedError):
+        upstream.receive(1.0)
+    onward.close()
 
 
 def test_a_late_answer_is_a_hung_stage(wired: Wired) -> None:
