@@ -132,12 +132,14 @@ class LateInbox(Listener):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
+        self.connected = threading.Event()
         self.told = threading.Event()
 
     def accept(self, timeout_s: float) -> Channel:
         """Return the edge well after `close`."""
         channel = super().accept(timeout_s)
         self.told.clear()
+        self.connected.set()
         self.told.wait(timeout_s)
         time.sleep(0.2)
         return channel
@@ -155,7 +157,7 @@ def test_a_stop_while_the_upstream_connects_ends_the_loop() -> None:
     loop = StageLoop(Echo("drafter"), inbox, connect(names[1], 1.0), *events, 1, print)
     loop.start()
     upstream = connect(names[0], 1.0)
-    time.sleep(0.1)
+    assert inbox.connected.wait(10.0)
     loop.stop()
     with pytest.raises(RingClosedError):
         upstream.receive(1.0)
