@@ -95,6 +95,7 @@ def _message() -> bytes:
 def test_a_message_visits_every_stage_in_order(wired: Wired) -> None:
     reply = StageMessage.FromString(wired.ring.round(_message(), 5.0))
     assert [span.stage for span in reply.spans] == list(RING)
+    wired.close()  # ends the loops: a stage counts its answer after it has sent it
     assert [loop.counts.answered for loop in wired.loops] == [1, 1, 1]
 
 
