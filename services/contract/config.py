@@ -35,8 +35,7 @@ class EngineConfig:
             full context. groups: copies of the three stages, one a GPU host. device: "cpu",
             "cuda" or "cuda:N". dtype: "auto" is float32 on a CPU
             and bfloat16 elsewhere; "bfloat16" on a CPU rounds the operands of matrix products.
-            free_rows: plain decoding with one row, for a benchmark only; its bits are not those
-            of tree decoding. draft_vocab: ids that the MTP head may draft, the first ones
+            draft_vocab: ids that the MTP head may draft, the first ones
             (byte-pair ids are ranked by frequency), 0 is all; it changes speed only.
     Raises  InvalidField naming the key.
     """
@@ -55,7 +54,6 @@ class EngineConfig:
     shape: str = "hydra27"
     drafter: str = "mtp"
     suffix: bool = True
-    free_rows: bool = False
     draft_vocab: int = 0
 
     def __post_init__(self) -> None:
@@ -73,7 +71,6 @@ class EngineConfig:
         text(self.shape, MAX_SHAPE_CHARS, "shape")
         text(self.drafter, MAX_DRAFTER_CHARS, "drafter")
         flag(self.suffix, "suffix")
-        flag(self.free_rows, "free_rows")
         whole(self.draft_vocab, 0, MAX_VOCAB, "draft_vocab")
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -16,7 +17,7 @@ Labels = tuple[str, ...]
 M = TypeVar("M", bound="Metric")
 
 
-class Metric:
+class Metric(ABC):
     """One family of series; a subclass says how a series is written."""
 
     kind = ""
@@ -33,8 +34,9 @@ class Metric:
         with self._lock:
             return head + self._series()
 
+    @abstractmethod
     def _series(self) -> list[str]:
-        raise NotImplementedError
+        """Return the family's series, a line each."""
 
     def _key(self, values: Labels) -> Labels:
         if len(values) != len(self.labels):

@@ -179,8 +179,6 @@ class VerifierStage(Stage):
 
     def _num_rows(self, trees: list[Tree]) -> int:
         """Return the rows a tree: the live ones where a row's bits do not hang on their number."""
-        if self._config.free_rows:
-            return 1
         fixed = linear.needs_fixed_rows(self._state["logits"].device.type)
         return MAX_ROWS if fixed else max(tree.num_nodes for tree in trees)
 

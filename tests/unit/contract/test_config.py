@@ -49,7 +49,7 @@ def test_loader_refuses_an_unknown_key_a_missing_model_and_bad_toml(tmp_path: Pa
         ("prefill_grid", 100),
         ("prefill_grid", 0),
         ("suffix", 1),
-        ("free_rows", "no"),
+        ("draft_vocab", -1),
     ],
 )
 def test_config_refuses_a_bad_value_by_name(field: str, value: Any) -> None:
