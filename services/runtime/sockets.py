@@ -8,6 +8,8 @@ import select
 import socket
 import struct
 import time
+import zlib
+from collections.abc import Collection
 from typing import Final
 
 from services.contract.errors import TooLargeError, UnavailableError
@@ -29,6 +31,16 @@ class StageHungError(UnavailableError):
 def address(ring: str, epoch: int, stage: str) -> str:
     """Return where a stage listens for its upstream: an abstract name, so no file is left."""
     return f"\0lumotree-{ring}-{epoch}-{stage}"
+
+
+def core_of(name: str, cores: Collection[int]) -> int:
+    """Return the core on which all stages that listen in a ring take their messages.
+
+    Numbers one message is in flight, so the stages of a ring never run at once: on one core
+            what a stage wrote is still in its cache for the next, and no idle core must wake.
+    """
+    ring = name.rsplit("-", 2)[0]
+    return sorted(cores)[zlib.crc32(ring.encode()) % len(cores)]
 
 
 def downstream(stage: str) -> str:
@@ -67,7 +79,8 @@ class Channel:
         Raises  RingClosedError at the end; StageHungError if none came in time.
         """
         try:
-            self._socket.settimeout(deadline_s)
+            if self._socket.gettimeout() != deadline_s:
+                self._socket.settimeout(deadline_s)
             data = self._socket.recv(STAGE_MESSAGE_BYTES + 1)
         except TimeoutError:
             text = f"no answer within {deadline_s:g} s; a stage hangs and is restarted"

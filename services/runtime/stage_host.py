@@ -26,7 +26,7 @@ from services.runtime.buffers import Arenas, model_dtype
 from services.runtime.ipc import probe
 from services.runtime.ipc.events import EdgeEvents
 from services.runtime.owners import WEIGHTS, arena_specs, new_block, weights_bytes, weights_map
-from services.runtime.sockets import RING, Listener, connect
+from services.runtime.sockets import RING, Listener, connect, core_of
 from services.runtime.stage import RingStage
 from services.runtime.stage_loop import LoopCounts, StageLoop
 
@@ -133,7 +133,8 @@ class StageHost(ABC):
             raise PreconditionError("NOT_WIRED", "wire the stage first", "wire")
         loaded = self._held()
         ends = wiring.inbox, connect(outbox, _CONNECT_SECONDS), wiring.upstream, loaded.events
-        self._loop = StageLoop(stage, *ends, loaded.config.threads, _end_process)
+        core = core_of(outbox, os.sched_getaffinity(0))
+        self._loop = StageLoop(stage, *ends, loaded.config.threads, core, _end_process)
         self._loop.start()
 
     def probe_write(self, owner: str, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ class LoopCounts:
 class StageLoop:
     """Receive, wait for the upstream's device work, step, record, send; until the ring ends.
 
-    Args    on_defect: called on the loop's thread when the stage raised what is no contract
-            error; its state can no longer be trusted.
+    Args    core: where the thread stays. on_defect: called on the loop's thread when the stage
+            raised what is no contract error; its state can no longer be trusted.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class StageLoop:
         upstream: EdgeEvents,
         own: EdgeEvents,
         threads: int,
+        core: int,
         on_defect: Callable[[BaseException], None],
     ) -> None:
         self.counts = LoopCounts()
         self._stage, self._inbox, self._outbox = stage, inbox, outbox
         self._upstream, self._own = upstream, own
-        self._threads, self._on_defect = threads, on_defect
+        self._threads, self._core, self._on_defect = threads, core, on_defect
         self._channel: Channel | None = None
         self._is_stopped = False
         self._guard = threading.Lock()
@@ -77,6 +79,7 @@ class StageLoop:
 
     def _run(self) -> None:
         use_threads(self._threads)
+        os.sched_setaffinity(0, {self._core})
         try:
             channel = self._inbox.accept(_ACCEPT_SECONDS)
             if self._keep(channel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -24,9 +25,12 @@ from services.runtime.sockets import (
     StageHungError,
     address,
     connect,
+    core_of,
 )
 from services.runtime.stage import StageMessage
 from services.runtime.stage_loop import StageLoop
+
+CORE = min(os.sched_getaffinity(0))
 
 
 class Echo:
@@ -71,7 +75,7 @@ class Wired:
 
     def _loop(self, name: str, inbox: Listener) -> StageLoop:
         outbox, none = connect(self.ring.outbox(name), 5.0), EdgeEvents(())
-        return StageLoop(self.stages[name], inbox, outbox, none, none, 1, self.defects.append)
+        return StageLoop(self.stages[name], inbox, outbox, none, none, 1, CORE, self.defects.append)
 
     def close(self) -> None:
         """End everything."""
@@ -155,7 +159,7 @@ def test_a_stop_while_the_upstream_connects_ends_the_loop() -> None:
     names = [address(secrets.token_hex(4), 1, "x") for _ in range(2)]
     inbox, onward = LateInbox(names[0]), Listener(names[1])
     events = EdgeEvents(()), EdgeEvents(())
-    loop = StageLoop(Echo("drafter"), inbox, connect(names[1], 1.0), *events, 1, print)
+    loop = StageLoop(Echo("drafter"), inbox, connect(names[1], 1.0), *events, 1, CORE, print)
     loop.start()
     upstream = connect(names[0], 1.0)
     assert inbox.connected.wait(10.0)
@@ -223,3 +227,28 @@ def test_a_frame_that_claims_too_much_ends_the_stream() -> None:
         with pytest.raises(RingClosedError):
             found[0].receive(2.0)
     listener.close()
+
+
+def test_all_stages_of_a_ring_stay_on_one_core_of_those_they_may_use() -> None:
+    cores = {3, 5, 8}
+    rings = {secrets.token_hex(8) for _ in range(64)}
+    chosen = {ring: {core_of(address(ring, 7, stage), cores) for stage in RING} for ring in rings}
+    assert all(len(found) == 1 for found in chosen.values())
+    assert set.union(*chosen.values()) == cores
+
+
+def test_a_loop_stays_on_its_core() -> None:
+    seen: list[set[int]] = []
+    wired = Wired()
+    step = wired.stages["verifier"].step
+
+    def watched(message: StageMessage) -> StageMessage:
+        seen.append(os.sched_getaffinity(0))
+        return step(message)
+
+    vars(wired.stages["verifier"])["step"] = watched
+    try:
+        wired.ring.round(StageMessage(epoch=1, sequence_number=1).SerializeToString(), 5.0)
+    finally:
+        wired.close()
+    assert seen == [{CORE}]
