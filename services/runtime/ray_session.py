@@ -68,6 +68,7 @@ def _start(device: str, groups: int) -> None:
     Raises  UnavailableError if none came up.
     """
     unit = {UNIT: float(groups)} if device == "cpu" else {}
+    why = ""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             ray.init(
@@ -82,8 +83,10 @@ def _start(device: str, groups: int) -> None:
             )
         except Exception as error:
             ray.shutdown()
+            first_line = str(error).partition("\n")[0]
+            why = f"{type(error).__name__}: {first_line}"
             _LOG.warning("ray did not start", attempt=attempt, kind=type(error).__name__)
         else:
             return
-    text = f"Ray did not start in {_ATTEMPTS} attempts; see its logs, or use --runtime inproc"
+    text = f"Ray did not start in {_ATTEMPTS} attempts ({why}); use --runtime inproc"
     raise UnavailableError("RAY_START", text)
