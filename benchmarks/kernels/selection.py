@@ -2,12 +2,15 @@
 
 Run: python -m benchmarks.kernels.selection
 
+The gate comes first and a red one prints no figure: every row byte-equal to the reference, and
+two planted faults (the other tie order, one id moved by one) found.
 Each figure is the median of graph replays. `resident`: one buffer, in the L2 cache where it fits;
 `rotating`: buffers of four times the L2 in turn, so that every read comes from memory.
 """
 
 from collections.abc import Callable
 from dataclasses import fields
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from services.kernels.sample import cases, kernel
 from services.kernels.sample.cases import Sequence
 from services.kernels.sample.state import SampleState
 from services.kernels.select import kernel as select_kernel
+from services.kernels.select import reference as select_reference
 from services.kernels.tree_tables import TableViews
 
 Runs = list[Callable[[], None]]
@@ -40,6 +44,48 @@ def read_kernel(logits, out, vocab, TILE: tl.constexpr):
     offsets = block * TILE + tl.arange(0, TILE)
     x = tl.load(logits + row * vocab + offsets, mask=offsets < vocab, other=0.0)
     tl.store(out + row * tl.num_programs(1) + block, tl.max(x, 0))
+
+
+def gate_logits(rows: int, vocab: int, kind: int) -> torch.Tensor:
+    """Return untied rows, rows of many ties and both zeros, or rows of NaN and infinities."""
+    logits = torch.randn(rows, vocab, device="cuda") * 4
+    if kind == 1:
+        logits = (logits * 4).round() / 16
+        logits[:, ::5] = -0.0
+    if kind == 2:
+        logits[:, ::7], logits[:, 3::11], logits[:, 5::1013] = -torch.inf, torch.nan, torch.inf
+    return logits
+
+
+def ranked(backend: ModuleType, logits: torch.Tensor, k: int, lowest_first: bool) -> torch.Tensor:
+    """Return the bytes of values and ids [R, 2k], ranked into poisoned memory."""
+    values = torch.full((logits.shape[0], k), torch.nan, device="cuda")
+    ids = torch.full((logits.shape[0], k), -9, dtype=torch.int32, device="cuda")
+    backend.top_ranked(logits, k, values, ids, lowest_first)
+    return torch.cat([values.view(torch.int32), ids], 1)
+
+
+def gate() -> dict[str, int]:
+    """Compare rows with the reference and count what each planted fault is seen in.
+
+    Raises  SystemExit if a row differs or a planted fault is not seen.
+    """
+    counts = {"rows": 0, "wrong": 0, "other_order_seen": 0, "moved_id_seen": 0}
+    for vocab, rows in ((1000, 320), (8192, 320), (50_000, 80), (248_320, 40)):
+        for kind in range(3):
+            logits = gate_logits(rows, vocab, kind)
+            for k in (1, 3, 20, 64):
+                wanted = {o: ranked(select_reference, logits, k, o) for o in (True, False)}
+                for order in (True, False):
+                    found = ranked(select_kernel, logits, k, order)
+                    counts["rows"] += rows
+                    counts["wrong"] += int((found != wanted[order]).any(1).sum())
+                    counts["other_order_seen"] += int((found != wanted[not order]).any(1).sum())
+                    found[0, k] += 1
+                    counts["moved_id_seen"] += int((found[:1] != wanted[order][:1]).any())
+    if counts["wrong"] or not counts["other_order_seen"] or counts["moved_id_seen"] != 96:
+        raise SystemExit(f"the gate is red, no figures: {counts}")
+    return counts
 
 
 def buffers(rows: int, vocab: int, rotate: bool) -> list[torch.Tensor]:
@@ -98,6 +144,7 @@ def selection(vocab: int) -> list[dict[str, Any]]:
                         "read_us": read,
                         "select_us": found,
                         "bound_us": 1.5 * read + 4,
+                        "met": found <= 1.5 * read + 4,
                         "torch_us": graph_times(torch_runs(repeat[:8], k), 10).median,
                     }
                 )
@@ -127,7 +174,7 @@ def sampling(vocab: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Print and save the tables."""
-    result = {"machine": machine(), "selection": [], "sampling": []}
+    result: dict[str, Any] = {"machine": machine(), "gate": gate(), "selection": [], "sampling": []}
     for vocab in (8192, 248_320):
         result["selection"] += selection(vocab)
         result["sampling"] += sampling(vocab)

@@ -24,6 +24,7 @@ class Publication:
 
     Shapes  a_log, dt_bias [L, Hv] fp32; slots [B] int32, the same as slot_ids on the host;
             accepted, words, roots: host mirrors of the tensors that `accept` checks.
+            graphs: what was captured of the steps on a GPU, by number of slots.
     """
 
     arenas: Arenas
@@ -35,6 +36,7 @@ class Publication:
     words: Mirror
     roots: Mirror
     trees: tuple[pb.tree_pb2.TreeDescriptor, ...]
+    graphs: Graphs
 
 
 Step = Callable[[Publication], None]
@@ -45,16 +47,21 @@ def accept(job: Publication) -> None:
 
     Raises  the contract's error for a path of another epoch, cycle, tree or root.
     """
-    state, own = job.arenas.verifier, job.arenas.committer
-    limits = state["sampling"], state["prompt_mask"]
-    sample.accept(state["path"], *limits, job.slots, own["accepted"])
     mirrors = job.accepted, job.words, job.roots
-    for mirror in mirrors:
-        mirror.fetch()
+    job.graphs.run(("accept", len(job.slot_ids)), lambda: cut_and_fetch(job))
     finish(job.slots.device)
     for slot, tree in zip(job.slot_ids, job.trees, strict=True):
         path, words, roots = (mirror.host[slot].tolist() for mirror in mirrors)
         refuse_foreign(path, words, tree, roots[tree.cycle & 1])
+
+
+def cut_and_fetch(job: Publication) -> None:
+    """Cut the paths and start the copies of what `accept` checks to the host."""
+    state = job.arenas.verifier
+    limits = state["sampling"], state["prompt_mask"]
+    sample.accept(state["path"], *limits, job.slots, job.arenas.committer["accepted"])
+    for mirror in (job.accepted, job.words, job.roots):
+        mirror.fetch()
 
 
 def recurrent_replay(job: Publication) -> None:
@@ -120,14 +127,14 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 
-def run_steps(job: Publication, steps: dict[str, Step], graphs: Graphs) -> None:
+def run_steps(job: Publication, steps: dict[str, Step]) -> None:
     """Run the steps in order; until the flip each may be repeated."""
     reach("committer.accept")
     steps["accept"](job)
-    run_published(job, steps, graphs)
+    run_published(job, steps)
 
 
-def run_published(job: Publication, steps: dict[str, Step], graphs: Graphs) -> None:
+def run_published(job: Publication, steps: dict[str, Step]) -> None:
     """Run the steps after `accept`, whose checks need the host; on a GPU they are one graph."""
 
     def publish() -> None:
@@ -135,4 +142,4 @@ def run_published(job: Publication, steps: dict[str, Step], graphs: Graphs) -> N
             reach(f"committer.{name}")
             steps[name](job)
 
-    graphs.run(("publish", len(job.slot_ids)), publish)
+    job.graphs.run(("publish", len(job.slot_ids)), publish)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from services.committer.check import NO_ROOT
 from services.committer.digest import state_digest
-from services.committer.publish import STEPS, Publication, Step, run_published, run_steps
+from services.committer.publish import (
+    STEPS,
+    Publication,
+    Step,
+    cut_and_fetch,
+    run_published,
+    run_steps,
+)
 from services.committer.result import accepted_path, emitted_logprobs
 from services.contract import pb
 from services.contract.config import EngineConfig
@@ -48,11 +57,12 @@ class CommitterStage(Stage):
         self._counts |= {"published": 0, "emitted": 0}
 
     def warmup(self) -> None:
-        """Run the steps after `accept` once for each slab size, on paths that hold nothing."""
+        """Run the steps once for each slab size, unchecked, on paths that hold nothing."""
         if self._arenas.committer.storage.is_cuda:
             for batch in range(1, min(MAX_SLAB, self.slots.num_slots) + 1):
                 job = self._publication(pb.stage_pb2.Cycle(), tuple(range(batch)))
-                run_published(job, self.steps, self.graphs)
+                self.graphs.run(("accept", batch), partial(cut_and_fetch, job))
+                run_published(job, self.steps)
 
     def admit(self, message: StageMessage) -> StageMessage:
         """Expect a sequence whose first root is not known here."""
@@ -78,7 +88,7 @@ class CommitterStage(Stage):
         """Publish the paths of a slab and return them."""
         records = check_slab(self.slots, message.cycle)
         job = self._publication(message.cycle, tuple(record.ref.slot for record in records))
-        run_steps(job, self.steps, self.graphs)
+        run_steps(job, self.steps)
         reply = _answer(message)
         for record, part in zip(records, message.cycle.sequences, strict=True):
             path = self._take(record, self._accepted.host[record.ref.slot].tolist())
@@ -103,6 +113,7 @@ class CommitterStage(Stage):
             self._words,
             self._roots,
             tuple(part.tree for part in cycle.sequences),
+            self.graphs,
         )
 
     def _take(self, record: SlotRecord, row: list[int]) -> pb.path_pb2.AcceptedPath:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import torch
@@ -19,7 +20,7 @@ _WORDS: Final = MAX_SLAB * (2 * MAX_PATH + 3 + MAX_DEPTH)
 
 
 _RANKED: Final = MAX_SLAB * MAX_ROWS
-# On a GPU at least so many tokens of a pass are ranked: one graph serves every usual shape.
+# On a GPU at least so many tokens of a pass are ranked: its graph serves every usual shape.
 LEAST_RANKS: Final = 4
 
 
@@ -113,10 +114,10 @@ class MtpPasses:
         self.num_passes = 0
 
     def warmup(self, batch: int) -> None:
-        """Run a slab of so many sequences once at each usual depth; slots must be free."""
-        for depth in (2,) if self._on_host else range(DEFAULT_DEPTH + 1):
-            rows = [NewRows(slot, 0, (0,), (0,), 0, depth) for slot in range(batch)]
-            self.run(rows, LEAST_RANKS)
+        """Run a slab of so many sequences once at the usual depth; slots must be free."""
+        depth = 2 if self._on_host else DEFAULT_DEPTH
+        rows = [NewRows(slot, 0, (0,), (0,), 0, depth) for slot in range(batch)]
+        self.run(rows, LEAST_RANKS)
 
     def store_prompt(self, token_ids: list[int], slot: int, start: int) -> None:
         """Run prompt rows `start`.. through the block; token_ids[i] follows row start + i."""
@@ -132,7 +133,7 @@ class MtpPasses:
         """
         batch, width = len(rows), self._width(rows)
         allowed = [self._allowed(row) for row in rows]
-        self._stage(rows, width, allowed)
+        num_words = self._stage(rows, width, allowed)
         ids, gather, slots, starts, counts, active = self._inputs(batch, width)
         hidden, logits = self._hidden[: batch * width], self._logits[:batch]
         count = num_ranks if self._on_host else max(num_ranks, LEAST_RANKS)
@@ -141,6 +142,7 @@ class MtpPasses:
             penalties = None
 
         def first() -> None:
+            self._words.push(num_words)
             torch.index_select(self._ring, 0, gather, out=hidden)
             self._head.first_pass(ids, hidden, slots, starts, counts, logits)
             if penalties is not None:
@@ -158,8 +160,11 @@ class MtpPasses:
             first()
             depth = self._watched(rows, count, allowed, active, later)
         else:
-            key = batch, depth, count, penalties is not None
-            self.graphs.run(key, lambda: _run_all(first, later, depth))
+            # A pass a graph: the device runs one while the host launches the next.
+            key = batch, penalties is not None
+            self.graphs.run(("first", *key), first)
+            for index in range(depth):
+                self.graphs.run((index, count, *key), partial(later, index))
         self.num_passes += max(1, depth)
         return self._read(batch, allowed, count)
 
@@ -185,8 +190,8 @@ class MtpPasses:
         watched = row.watch is not None and not self._on_host
         return min(row.num_passes, DEFAULT_DEPTH) if watched else row.num_passes
 
-    def _stage(self, rows: list[NewRows], width: int, allowed: list[int]) -> None:
-        """Write the inputs of a slab as one block of words."""
+    def _stage(self, rows: list[NewRows], width: int, allowed: list[int]) -> int:
+        """Write the inputs of a slab as one block of words; return their number."""
         ids: list[int] = []
         gather: list[int] = []
         for row in rows:
@@ -203,7 +208,7 @@ class MtpPasses:
             *(int(index < count) for index in range(MAX_DEPTH) for count in allowed),
         ]
         self._words.host[: len(words)] = torch.tensor(words, dtype=torch.int32)
-        self._words.push(len(words))
+        return len(words)
 
     def _inputs(self, batch: int, width: int) -> tuple[torch.Tensor, ...]:
         sizes = [batch * width] * 2 + [batch] * 3 + [MAX_DEPTH * batch]
@@ -214,9 +219,8 @@ class MtpPasses:
         """Rank one pass's logits and make its best tokens the next pass's input."""
         values = self._values[index, : batch * count].view(batch, count)
         ids = self._ids[index, : batch * count].view(batch, count)
-        select.top_ranked(logits, count, values, ids)
-        torch.logsumexp(logits, 1, out=self._norms[index, :batch])
-        self._drafted[:batch].copy_(ids[:, 0]).clamp_(0, self._logits.shape[1] - 1)
+        select.top_ranked(logits, count, values, ids, totals=self._norms[index, :batch])
+        self._drafted[:batch].copy_(ids[:, 0])
 
     def _ask(
         self,
@@ -257,9 +261,3 @@ def _parts(results: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
     """Return (ids, values, norms) of each pass, the last two as fp32."""
     ids, values, norms = results.split((_RANKED, _RANKED, MAX_SLAB), dim=1)
     return ids, values.view(torch.float32), norms.view(torch.float32)
-
-
-def _run_all(first: Callable[[], None], later: Callable[[int], None], depth: int) -> None:
-    first()
-    for index in range(depth):
-        later(index)

@@ -61,7 +61,6 @@ class MtpHead:
         self._inv_freq = config.rope.inverse_frequencies(device)
         self._run = torch.zeros((3, 1), dtype=torch.int32, device=device)
         self._slabs = [_slab(batch, device) for batch in range(1, MAX_SLAB + 1)]
-        self._slab = self._slabs[0]
         mixer = weights.block.mixer
         if not isinstance(mixer, AttentionWeights):
             raise TypeError("the MTP block is an attention block")
@@ -104,7 +103,7 @@ class MtpHead:
         rows = self._wide.rows(token_ids.numel())
         self._project(token_ids, hidden, rows)
         self._store_keys(rows, slots, starts, counts)
-        self._slab = slab = self._slabs[batch - 1]
+        slab = self._slabs[batch - 1]
         slab.slots.copy_(slots)
         torch.add(starts, counts, out=slab.positions).sub_(1).clamp_(min=0)
         last = torch.mul(slab.order, token_ids.numel() // batch, out=slab.last)
@@ -116,7 +115,7 @@ class MtpHead:
             (rows.q, narrow.q),
         ):
             torch.index_select(source, 0, last, out=target)
-        self._finish(narrow, slab.ones, logits)
+        self._finish(narrow, slab, slab.ones, logits)
 
     def chained_pass(
         self, token_ids: torch.Tensor, active: torch.Tensor, logits: torch.Tensor
@@ -129,11 +128,12 @@ class MtpHead:
         Writes  one KV position of each active sequence, which the next first_pass overwrites.
                 Its page must exist.
         """
-        rows = self._narrow.rows(token_ids.numel())
-        positions = self._slab.positions.add_(1)
+        batch = token_ids.numel()
+        rows, slab = self._narrow.rows(batch), self._slabs[batch - 1]
+        slab.positions.add_(1)
         self._project(token_ids, rows.normed, rows)
-        self._store_keys(rows, self._slab.slots, positions, active)
-        self._finish(rows, active, logits)
+        self._store_keys(rows, slab.slots, slab.positions, active)
+        self._finish(rows, slab, active, logits)
 
     def hidden(self, batch: int) -> torch.Tensor:
         """Return the block's output [B, d] of the last pass."""
@@ -159,10 +159,12 @@ class MtpHead:
         runs = slots, starts, counts
         norm.qk_norm_rope_pages(rows.qkv, *norms, *runs, self._page_table, self._kv, rows.q)
 
-    def _finish(self, rows: RowBuffers, counts: torch.Tensor, logits: torch.Tensor) -> None:
+    def _finish(
+        self, rows: RowBuffers, slab: _Slab, counts: torch.Tensor, logits: torch.Tensor
+    ) -> None:
         """Run the rest of the block on one row a sequence; leave h' in rows.normed."""
         block, eps = self.weights.block, self.config.norm_eps
-        runs = self._slab.slots, self._slab.positions, counts
+        runs = slab.slots, slab.positions, counts
         attention.attend_prefill(rows.q, self._kv, self._page_table, *runs, rows.attn)
         attention_output(self._mixer, rows)
         norm.add_rms_norm(rows.residual, rows.delta, block.post_norm, eps, rows.normed)

@@ -171,7 +171,9 @@ class VerifierStage(Stage):
         reach("verifier.forward")
         batch = logits.shape[0]
         rows = logits.flatten(0, 1)[: batch * width]
-        self.graphs.run(("forward", batch), lambda: self._forward.decode(tables, rows, width))
+        forward = self._forward
+        self.graphs.run(("lead", batch), lambda: forward.lead(tables, width))
+        self.graphs.run(("forward", batch), lambda: forward.follow(tables, rows, width))
         reach("verifier.walk")
         wide = rows.view(batch, width, -1)
         self.graphs.run(("walk", batch), lambda: sample.walk(wide, tables, self._sampler))

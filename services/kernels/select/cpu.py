@@ -1,6 +1,7 @@
 """Selection in numba: maxima, ranked values, k-th values, survivors of filters."""
 
 import numpy as np
+import torch
 
 from services.kernels.fixed.cpu import total_weight, weight
 from services.kernels.jit.cpu import compiled
@@ -167,6 +168,8 @@ def _top_ranked(logits, lowest_first, values, ids):
         rank(logits[row], lowest_first, values[row], ids[row])
 
 
-def top_ranked(logits, k, values, ids, lowest_first=True):
+def top_ranked(logits, k, values, ids, lowest_first=True, totals=None):
     """Do what select.top_ranked says."""
     _top_ranked(logits.numpy(), lowest_first, values.numpy(), ids.numpy())
+    if totals is not None:
+        torch.logsumexp(logits, 1, out=totals)

@@ -11,6 +11,7 @@ def top_ranked(
     values: torch.Tensor,
     ids: torch.Tensor,
     lowest_first: bool = True,
+    totals: torch.Tensor | None = None,
 ) -> None:
     """Do what select.top_ranked says."""
     clean = torch.where(logits.isnan(), -math.inf, logits)
@@ -21,3 +22,5 @@ def top_ranked(
         order = logits.shape[1] - 1 - flipped
     ids.copy_(order[:, :k])
     values.copy_(torch.gather(clean, 1, order[:, :k]))
+    if totals is not None:
+        torch.logsumexp(clean, 1, out=totals)

@@ -5,8 +5,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
-from services.kernels.select import cpu, kernel, reference, top_ranked
+from services.kernels.select import cpu, kernel, kernel_ranked, reference, top_ranked
 
 Result = tuple[torch.Tensor, torch.Tensor]
 
@@ -28,6 +30,12 @@ def ranked(backend: ModuleType, logits: torch.Tensor, k: int, lowest_first: bool
     ids = torch.full((logits.shape[0], k), -9, dtype=torch.int32)
     backend.top_ranked(logits, k, values, ids, lowest_first)
     return values, ids
+
+
+@triton.jit
+def nothing(logits, row, values, ids, vocab, K, LOWEST_FIRST):
+    """Stand in for the scans."""
+    tl.static_assert(K > 0)
 
 
 def same_bytes(first: Result, second: Result) -> bool:
@@ -63,16 +71,48 @@ def test_column_zero_is_the_lowest_id_of_the_maximum() -> None:
     assert (float(values), int(ids)) == (5.0, 9)
 
 
-@pytest.mark.parametrize("tile", [16, 64])
+def assert_triton_is_the_reference(logits: torch.Tensor, k: int, lowest_first: bool) -> None:
+    expected = ranked(reference, logits, k, lowest_first)
+    for _ in range(2):
+        assert same_bytes(ranked(kernel, logits, k, lowest_first), expected)
+
+
+@pytest.mark.parametrize("tile", [1024, 4096])
 def test_triton_equals_the_reference_over_several_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, tile: int
 ) -> None:
     monkeypatch.setattr(kernel, "TILE", tile)
-    for index in range(6):
-        vocab = int(rng.integers(5, 200))
-        k = int(rng.integers(1, min(vocab, 12) + 1))
+    for index in range(4):
+        vocab = int(rng.integers(65, 6000))
         logits = tied_logits(rng, 2, vocab)
-        lowest_first = index % 2 == 0
-        expected = ranked(reference, logits, k, lowest_first)
-        for _ in range(2):
-            assert same_bytes(ranked(kernel, logits, k, lowest_first), expected)
+        logits[1] = torch.from_numpy(rng.normal(0, 3, vocab).astype(np.float32))
+        k = int(rng.integers(1, 65))
+        assert_triton_is_the_reference(logits, k, index % 2 == 0)
+    assert_triton_is_the_reference(tied_logits(rng, 2, 5), 4, True)
+
+
+def test_triton_ranks_untied_rows_without_scans(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = kernel_ranked.rank_by_scans
+    logits = torch.from_numpy(rng.normal(0, 3, (2, 9000)).astype(np.float32))
+    monkeypatch.setattr(kernel_ranked, "rank_by_scans", nothing)
+    for k in (1, 3, 20, 64):
+        assert_triton_is_the_reference(logits, k, True)
+    tied = torch.zeros(2, 9000)
+    with pytest.raises(AssertionError):
+        assert_triton_is_the_reference(tied, 20, True)
+    monkeypatch.setattr(kernel_ranked, "rank_by_scans", scan)
+    assert_triton_is_the_reference(tied, 20, True)
+
+
+@pytest.mark.parametrize("backend", [cpu, kernel, reference])
+def test_totals_are_logarithms_of_sums(rng: np.random.Generator, backend: ModuleType) -> None:
+    logits = torch.from_numpy(rng.normal(0, 5, (3, 9000)).astype(np.float32))
+    logits[1, 4096:] = -torch.inf
+    values, ids = torch.empty(3, 4), torch.empty(3, 4, dtype=torch.int32)
+    totals = torch.full((3,), torch.nan)
+    backend.top_ranked(logits, 4, values, ids, True, totals)
+    exact = torch.logsumexp(logits.double(), 1)
+    assert float((totals - exact).abs().max()) < 1e-4
+    assert float((totals - exact).abs().max()) < float((values[:, 0] - exact).abs().min())
