@@ -1,4 +1,4 @@
-"""`lumotree bench`: prompt and decode rates at depths, one row a test."""
+"""`lumotree bench`: prompt and decode rates at depths, or cycle times of a shape on a GPU."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from services.contract.errors import InvalidField
 from services.gateway.engine import Engine
 
 GATE_TOKENS = 48
+SHAPE, DEPTHS, LENGTHS = "qwen3.5-27b", "0,1024,4096", "4096,32768,65536"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,10 @@ def bench(
     ),
     prompt: Annotated[str, typer.Option("-p", "--prompt-tokens")] = "512",
     generate: Annotated[int, typer.Option("-n", "--tokens")] = 128,
-    depths: Annotated[str, typer.Option("-d", "--depths", help="Comma-separated.")] = "0,1024,4096",
+    depths: Annotated[
+        str,
+        typer.Option("-d", "--depths", help=f"Comma-separated; {DEPTHS}, of a shape {LENGTHS}."),
+    ] = "",
     repeats: Annotated[int, typer.Option("-r", "--repeats")] = 3,
     model: Annotated[Path, typer.Option("--model", help="Checkpoint folder.")] = EMBEDDED_MODEL,
     threads: Annotated[int, typer.Option("--threads")] = 2,
@@ -55,8 +59,17 @@ def bench(
     compare: Annotated[
         Path | None, typer.Option("--compare", help="JSON of an earlier run.")
     ] = None,
+    shape: Annotated[str, typer.Option("--config", help=f"A shape to time: {SHAPE}.")] = "",
+    random_weights: Annotated[bool, typer.Option("--random-weights")] = False,
+    draft_vocab: Annotated[int, typer.Option("--draft-vocab", help="Of a shape; 0: all.")] = 0,
 ) -> None:
-    """Measure prompt and decode rates; prints nothing if the arms' texts differ."""
+    """Measure prompt and decode rates; prints nothing if the arms' texts differ.
+
+    With --config and --random-weights, time plain, chain-5 and hydra27 cycles of that shape.
+    """
+    if shape or random_weights:
+        _time_shape(shape, random_weights, device, _ints(depths or LENGTHS), draft_vocab, as_json)
+        return
     names = arms.split(",")
     for name in names:
         if name not in ARMS or not ARMS[name].is_exact:
@@ -68,10 +81,24 @@ def bench(
         _gate(engine, names, text)
         rows = [*_prompt_rows(engine, text, _ints(prompt), repeats)]
         for name in names:
-            rows += _decode_rows(engine, name, text, _ints(depths), generate, repeats)
+            rows += _decode_rows(engine, name, text, _ints(depths or DEPTHS), generate, repeats)
     finally:
         engine.close()
     _report(rows, provenance(Plan(generate, repeats, 1), {}, threads), as_json, compare)
+
+
+def _time_shape(
+    shape: str, random_weights: bool, device: str, lengths: list[int], ids: int, as_json: bool
+) -> None:
+    if shape != SHAPE or not random_weights:
+        text = f"--config {shape or 'missing'}; use --config {SHAPE} --random-weights together"
+        raise InvalidField("SHAPE", text, "--config")
+    if device != "cuda":
+        raise InvalidField("DEVICE", f"{device}: a shape is timed with --device cuda", "--device")
+    from benchmarks.cycle import shape27b
+
+    result = shape27b.run(lengths, ids)
+    print(json.dumps(result) if as_json else "\n".join(shape27b.table(result)))
 
 
 def _gate(engine: Engine, names: list[str], text: list[int]) -> None:

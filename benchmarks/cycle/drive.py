@@ -144,6 +144,26 @@ def graph_ms(graphs: Graphs, repeats: int = 10) -> dict[str, float]:
     return found
 
 
+def publication_ms(sequence: Sequence, words: torch.Tensor, graphs: Graphs) -> float:
+    """Run one more cycle, then return the device time of its publication, repeated in full.
+
+    Args    words: the slots' state words; put back before each repeat, or the graph would leave
+            at once.
+    """
+    before = words.clone()
+    sequence.cycle()
+    after = words.clone()
+    publish = dict(graphs.items())["publish", 1]
+
+    def again() -> None:
+        words.copy_(before)
+        publish.replay()
+
+    found = _event_ms(again, 10) - _event_ms(lambda: words.copy_(before), 10)
+    words.copy_(after)
+    return found
+
+
 def _event_ms(run: Callable[[], None], repeats: int) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     run()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from services.committer.stage import CommitterStage
@@ -10,7 +12,7 @@ from services.drafter.build import build_drafter
 from services.model.config import ModelConfig, config_from_json
 from services.model.flat import FlatWeights, empty_block
 from services.model.parts import mtp_parts, target_parts
-from services.model.weights import view_mtp, view_target
+from services.model.weights import MtpWeights, TargetWeights, view_mtp, view_target
 from services.runtime.buffers import make_arenas
 from services.runtime.local import LocalGroup
 from services.verifier.stage import VerifierStage
@@ -45,7 +47,18 @@ QWEN_27B = {
 }
 
 
-def random_group(config: EngineConfig, shape: dict[str, object] | None = None) -> LocalGroup:
+@dataclass
+class RandomGroup:
+    """A warmed group of random weights, its slots' state words, and the last generation given."""
+
+    group: LocalGroup
+    config: EngineConfig
+    words: torch.Tensor
+    weights_gb: float
+    generation: int = 0
+
+
+def random_group(config: EngineConfig, shape: dict[str, object] | None = None) -> RandomGroup:
     """Return a warmed group of random bf16 weights at the 27B shape."""
     model = config_from_json(shape or QWEN_27B)
     dtype, device = torch.bfloat16, config.device
@@ -55,10 +68,14 @@ def random_group(config: EngineConfig, shape: dict[str, object] | None = None) -
         _randomise(FlatWeights.over(parts, block))
         blocks.append(block)
     target, mtp = view_target(model, dtype, blocks[0]), view_mtp(model, dtype, blocks[1])
-    return _group(config, model, target, mtp)
+    # A decode step reads every weight but the embedding, of which it reads a few rows.
+    size = blocks[0].nbytes - target.embedding.nbytes
+    return _group(config, model, target, mtp, size)
 
 
-def _group(config: EngineConfig, model: ModelConfig, target, mtp) -> LocalGroup:
+def _group(
+    config: EngineConfig, model: ModelConfig, target: TargetWeights, mtp: MtpWeights, size: int
+) -> RandomGroup:
     arenas, lent = make_arenas(model, config), (target.embedding, target.head)
     stages = (
         build_drafter(config, model, mtp, lent, arenas, EPOCH),
@@ -67,7 +84,7 @@ def _group(config: EngineConfig, model: ModelConfig, target, mtp) -> LocalGroup:
     )
     group = LocalGroup(model, stages, EPOCH)
     group.warmup()
-    return group
+    return RandomGroup(group, config, arenas.verifier["words"], size / 1e9)
 
 
 def _randomise(weights: FlatWeights) -> None:
