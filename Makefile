@@ -15,10 +15,10 @@ SOURCES := services proto tests $(wildcard benchmarks models deploy)
 PIP_COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-.PHONY: help setup demo peers test-vllm bench-replay test test-all lint types proto tidy verify fix lock clean
+.PHONY: help setup demo peers test-vllm bench-replay bench-replay-all test test-all lint types proto tidy verify fix lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-16s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## make .venv from the locked requirements and install lumotree into it
 
@@ -73,6 +73,8 @@ peers: ## make .peers, the environment of vLLM as an engine and an arm (gigabyte
 	test -x $(PEERS) || $(PYTHON) -m venv .peers
 	$(PEERS) -m pip install -qq --no-deps -r requirements/torch.txt -r requirements/peers.txt
 	$(PEERS) -m pip install -qq --no-deps --no-build-isolation -e .
+	PATH="$$PWD/.peers/bin:$$PATH" $(PEERS) -m pip install -qq --no-deps --no-build-isolation \
+		-r requirements/peers-built.txt
 	folder="$$($(PEERS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
 	cp benchmarks/peers/torchvision_stub.py "$$folder"; \
 	echo 'import torchvision_stub' > "$$folder/torchvision_stub.pth"
@@ -83,6 +85,10 @@ test-vllm: setup ## the test of the real vLLM; needs make peers
 
 bench-replay: setup ## plain, chain-5, hydra27, adaptive over recorded requests (<= 15 minutes)
 	$(BIN)/lumotree replay --output benchmarks/results/replay.json
+
+bench-replay-all: setup ## every arm over all 86 requests, peers too (<= 45 minutes; make peers first)
+	$(BIN)/lumotree replay --arms all --requests 0 --max-tokens 1024 --repeats 1 \
+		--output benchmarks/results/replay_all.json
 
 clean: ## remove the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis lumotree.egg-info

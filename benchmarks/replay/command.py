@@ -3,144 +3,141 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from benchmarks.replay.arms import ARMS, DEFAULT_ARMS
+from benchmarks.replay.arms import ARMS, DEFAULT_ARMS, GROUPS, named
 from benchmarks.replay.corpus import CORPORA, CorpusRequest, check_manifest, load_corpus
-from benchmarks.replay.figures import differing_texts, ratio, summarise
-from benchmarks.replay.process import ArmProcess
-from benchmarks.replay.run import Plan, provenance
+from benchmarks.replay.outcome import make_report
+from benchmarks.replay.process import ArmEnded, ArmProcess
+from benchmarks.replay.run import Outcome, Plan, asked, provenance
 from benchmarks.replay.run import replay as run_replay
+from benchmarks.replay.table import show
 from services.commands.options import EMBEDDED_MODEL
 from services.contract.errors import InvalidField
 
-BASES = ("plain", "chain-3", "chain-5", "chain-7", "vllm-plain", "transformers")
+_ARMS_HELP = f"Comma-separated arms or groups: all, {', '.join((*GROUPS, *ARMS))}."
+_WRITE_EVERY_S = 30.0
+# The mean answer to the corpora at a cap of 256; of use for the estimate alone.
+_ANSWER = 94
 
 
 def replay(
     files: Annotated[list[Path] | None, typer.Argument(help="JSONL in OpenAI chat form.")] = None,
-    arms: Annotated[str, typer.Option("--arms", help="Comma-separated.")] = ",".join(DEFAULT_ARMS),
+    arms: Annotated[str, typer.Option("--arms", help=_ARMS_HELP)] = ",".join(DEFAULT_ARMS),
     requests: Annotated[int, typer.Option("--requests", help="A corpus; 0 is all.")] = 6,
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="Cap of an answer.")] = 256,
     repeats: Annotated[int, typer.Option("--repeats", help="Runs of every request.")] = 3,
-    seed: Annotated[int, typer.Option("--seed", help="Of all arms; -1 draws fresh ones.")] = 7,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of all arms.")] = 7,
+    unseeded: Annotated[bool, typer.Option("--unseeded", help="A fresh seed a request.")] = False,
     threads: Annotated[int, typer.Option("--threads", help="CPU threads of an engine.")] = 2,
     model: Annotated[Path, typer.Option("--model", help="Checkpoint folder.")] = EMBEDDED_MODEL,
     output: Annotated[Path | None, typer.Option("--output", help="JSON file to write.")] = None,
 ) -> None:
     """Replay requests through several arms and print rates, acceptance and ratios."""
-    names = arms.split(",")
-    _check_arms(names)
+    names = _known(arms)
     hashes = {} if files else check_manifest()
     corpora = files or sorted(CORPORA.glob("astropy_*.jsonl"))
-    asked = [r for file in corpora for r in load_corpus(file, model, requests)]
-    plan = Plan(max_tokens, repeats, None if seed < 0 else seed)
-    records = _run(names, asked, plan, model, threads)
-    report = make_report(names, records, provenance(plan, hashes, threads))
-    if output is not None:
-        output.write_text(json.dumps(report, indent=1), encoding="utf-8")
+    chosen = [r for file in corpora for r in load_corpus(file, model, requests)]
+    plan = Plan(max_tokens, repeats, None if unseeded else seed)
+    outcome, source = Outcome(), provenance(plan, hashes, threads)
+    try:
+        with _started(names, {"model": str(model), "threads": threads}, outcome) as running:
+            _run(running, chosen, plan, outcome, lambda: _write(outcome, source, output))
+    finally:
+        report = _write(outcome, source, output)
     show(report)
     if plan.seed is not None and report["differing_texts"]:
         raise typer.Exit(1)
+    if any(ARMS[name].is_exact for name in outcome.failures):
+        raise typer.Exit(1)
 
 
-def _check_arms(names: list[str]) -> None:
-    for name in names:
-        if name not in ARMS:
-            text = f"{name!r} is not an arm; known are {', '.join(ARMS)}"
-            raise InvalidField("UNKNOWN_ARM", text, "arms")
-
-
-def _run(
-    names: list[str], asked: list[CorpusRequest], plan: Plan, model: Path, threads: int
-) -> list[dict[str, Any]]:
-    options = {"model": str(model), "threads": threads}
-    running: list[ArmProcess] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+def _known(arms: str) -> tuple[str, ...]:
     try:
-        with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-            task = bar.add_task("loading", total=len(asked) * len(names) * plan.repeats)
-            for name in names:
+        names = named(arms)
+    except KeyError as error:
+        text = f"{error} is no arm; {_ARMS_HELP}"
+        raise InvalidField("UNKNOWN_ARM", text, "arms") from None
+    missing = [n for n in names if ARMS[n].python and not Path(ARMS[n].python).exists()]
+    if missing:
+        text = f"{', '.join(missing)} need .peers; run make peers, or leave them out"
+        raise InvalidField("NO_PEERS", text, "arms")
+    return names
+
+
+@contextmanager
+def _started(
+    names: tuple[str, ...], options: dict[str, Any], outcome: Outcome
+) -> Iterator[list[ArmProcess]]:
+    """Start a process an arm; note those that end at once."""
+    running: list[ArmProcess] = []
+    try:
+        for name in names:
+            try:
                 running.append(ArmProcess(ARMS[name], {"arm": name, **options}))
-            for process in running:
-                process.ask(_warm_up(asked[0]))
-
-            def advance(arm: str, record: dict[str, Any]) -> None:
-                bar.update(task, advance=1, description=f"{arm} {record['request']}")
-
-            return run_replay(running, asked, plan, advance)
+            except ArmEnded as error:
+                outcome.failures[name] = f"{error} (at its start)"
+        yield running
     finally:
         for process in running:
             process.close()
 
 
-def _warm_up(request: CorpusRequest) -> dict[str, Any]:
-    return {
-        "token_ids": request.token_ids[:300],
-        "max_tokens": 16,
-        "sampling": {"temperature": 0.0, "seed": 1},
-        "tenant": "warm-up",
-    }
+def _run(
+    running: list[ArmProcess],
+    chosen: list[CorpusRequest],
+    plan: Plan,
+    outcome: Outcome,
+    write: Callable[[], object],
+) -> None:
+    console = Console(stderr=True)
+    seconds = _estimate(running, chosen, plan, outcome)
+    count = len(chosen) * plan.repeats
+    console.print(f"{len(running)} arms x {count} answers, about {seconds / 60:.1f} minutes")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
+        task, written = bar.add_task("", total=len(running) * count), time.monotonic()
+
+        def advance(arm: str, request: str) -> None:
+            nonlocal written
+            bar.update(task, advance=1, description=f"{arm} {request}")
+            if time.monotonic() - written > _WRITE_EVERY_S:
+                write()
+                written = time.monotonic()
+
+        run_replay(running, chosen, plan, outcome, advance)
 
 
-def make_report(
-    names: list[str], records: list[dict[str, Any]], source: dict[str, Any]
-) -> dict[str, Any]:
-    """Return figures by arm, for each corpus and pooled, with the records they came from."""
-    corpora = sorted({record["corpus"] for record in records})
-    exact = [name for name in names if ARMS[name].is_exact]
-    figures = {
-        corpus: {name: summarise(_of(records, name, corpus)) for name in names}
-        for corpus in (*corpora, "all")
-    }
-    ratios = [
-        ratio(records, name, base)
-        for base in BASES
-        if base in names
-        for name in names
-        if name != base
-    ]
-    return {
-        "provenance": source,
-        "arms": {name: {"is_exact": ARMS[name].is_exact} for name in names},
-        "figures": figures,
-        "ratios": ratios,
-        "differing_texts": differing_texts(records, exact),
-        "records": records,
-    }
+def _estimate(
+    running: list[ArmProcess], chosen: list[CorpusRequest], plan: Plan, outcome: Outcome
+) -> float:
+    """Warm every arm up; return the seconds that all answers take at its rates then."""
+    prompts, seconds = sum(len(r.token_ids) for r in chosen) * plan.repeats, 0.0
+    later = len(chosen) * plan.repeats * min(plan.max_tokens, _ANSWER)
+    for process in running:
+        try:
+            for tokens in (16, 64):
+                request = asked(chosen[0].token_ids[:1000], replace(plan, max_tokens=tokens), "")
+                facts = process.ask(request)
+        except ArmEnded as error:
+            outcome.failures[process.arm.name] = f"{error} (at its warm-up)"
+            continue
+        seconds += prompts / facts["prompt_tokens"] * facts["prefill_ms"] / 1e3
+        seconds += later / max(1, len(facts["token_ids"]) - 1) * facts["decode_ms"] / 1e3
+    return seconds
 
 
-def _of(records: list[dict[str, Any]], arm: str, corpus: str) -> list[dict[str, Any]]:
-    return [r for r in records if r["arm"] == arm and corpus in (r["corpus"], "all")]
-
-
-def show(report: dict[str, Any]) -> None:
-    """Print a report's tables."""
-    console = Console()
-    for corpus, arms in report["figures"].items():
-        table = Table(title=corpus, title_justify="left", box=None, pad_edge=False)
-        for column in ("arm", "tokens/s", "range", "accepted/cycle", "ms/cycle"):
-            table.add_column(column, justify="left" if column == "arm" else "right")
-        for name, figures in arms.items():
-            low, high = figures["range"]
-            table.add_row(
-                name + ("" if report["arms"][name]["is_exact"] else " *"),
-                f"{figures['tokens_per_second']:.1f}",
-                f"{low:.1f}-{high:.1f}",
-                f"{figures['accepted_drafts_per_cycle']:.2f}",
-                f"{figures['ms_per_cycle'].get('round', 0.0):.2f}",
-            )
-        console.print(table)
-    console.print("* not bit-comparable with the exact arms", style="dim")
-    for entry in report["ratios"]:
-        low, high = entry["interval_95"]
-        console.print(
-            f"{entry['arm']} : {entry['base']} = {entry['ratio']:.2f} ({low:.2f}-{high:.2f})"
-        )
-    console.print(f"requests whose texts differ between exact arms: {report['differing_texts']}")
+def _write(outcome: Outcome, source: dict[str, Any], output: Path | None) -> dict[str, Any]:
+    report = make_report(outcome, source)
+    if output is not None:
+        output.write_text(json.dumps(report, indent=1), encoding="utf-8")
+    return report

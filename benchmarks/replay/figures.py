@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 Record = dict[str, Any]
 _RESAMPLES = 2000
@@ -47,23 +48,34 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
 
 def ratio(records: Sequence[Record], arm: str, base: str, seed: int = 0) -> dict[str, Any]:
     """Return the ratio of pooled rates with a 95% interval, bootstrapped over requests."""
-    parts: dict[str, dict[str, list[Record]]] = {arm: defaultdict(list), base: defaultdict(list)}
+    over, under = _by_request(records, arm), _by_request(records, base)
+    names = sorted(over.keys() & under.keys())
+    sums = np.array([[*over[name], *under[name]] for name in names]).reshape(-1, 4)
+    if not len(sums):
+        return {"arm": arm, "base": base, "ratio": 0.0, "interval_95": [0.0, 0.0]}
+    chosen = np.random.default_rng(seed).integers(0, len(sums), (_RESAMPLES, len(sums)))
+    samples = _ratio(sums[chosen].sum(axis=1).T)
+    interval = np.quantile(samples, (0.025, 0.975)).tolist()
+    value = float(_ratio(sums.sum(axis=0)))
+    return {"arm": arm, "base": base, "ratio": value, "interval_95": interval}
+
+
+def _ratio(sums: np.ndarray) -> np.ndarray:
+    """Return tokens / time of the first over that of the second; sums [4, ...]."""
+    tokens, seconds, base_tokens, base_seconds = sums
+    ratios: np.ndarray = tokens * base_seconds / np.maximum(seconds * base_tokens, 1e-9)
+    return ratios
+
+
+def _by_request(records: Sequence[Record], arm: str) -> dict[str, tuple[float, float]]:
+    """Return (tokens after the first, seconds) of each request, over all repeats."""
+    found: dict[str, tuple[float, float]] = {}
     for record in records:
-        if record["arm"] in parts:
-            parts[record["arm"]][record["request"]].append(record)
-    names = sorted(parts[arm].keys() & parts[base].keys())
-    chance = random.Random(seed)
-
-    def value(chosen: Sequence[str]) -> float:
-        rates = (
-            pooled_rate(record for name in chosen for record in parts[side][name])
-            for side in (arm, base)
-        )
-        return next(rates) / max(next(rates), 1e-9)
-
-    samples = sorted(value(chance.choices(names, k=len(names))) for _ in range(_RESAMPLES))
-    interval = [samples[round(q * (_RESAMPLES - 1))] for q in (0.025, 0.975)]
-    return {"arm": arm, "base": base, "ratio": value(names), "interval_95": interval}
+        if record["arm"] == arm:
+            tokens, seconds = found.get(record["request"], (0.0, 0.0))
+            seconds += record["decode_ms"] / 1e3
+            found[record["request"]] = tokens + record["tokens"] - 1, seconds
+    return found
 
 
 def differing_texts(records: Sequence[Record], arms: Sequence[str]) -> int:

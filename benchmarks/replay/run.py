@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 from benchmarks.replay.corpus import CorpusRequest
-from benchmarks.replay.process import Answering
+from benchmarks.replay.process import Answering, ArmEnded
 
 SAMPLING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "presence_penalty": 1.0}
 
@@ -28,38 +28,56 @@ class Plan:
     seed: int | None
 
 
+@dataclass(slots=True)
+class Outcome:
+    """What has come of a run so far: a record an answer, and why an arm ended early."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    is_complete: bool = False
+
+
 def replay(
     arms: Sequence[Answering],
     requests: Sequence[CorpusRequest],
     plan: Plan,
-    advance: Callable[[str, dict[str, Any]], None],
-) -> list[dict[str, Any]]:
-    """Return one record for each arm, request and repeat.
+    outcome: Outcome,
+    advance: Callable[[str, str], None],
+) -> None:
+    """Add a record to `outcome` for each arm, request and repeat.
 
     The arms take turns on each request; their order rotates with request and repeat. Every
-    repeat has a tenant of its own, so that no arm drafts from an earlier run of a request.
+    repeat has a tenant of its own, so that no arm drafts from an earlier run of a request. An
+    arm that ends is left out from there on.
     """
-    records = []
     for repeat in range(plan.repeats):
         for index, request in enumerate(requests):
             for offset in range(len(arms)):
                 arm = arms[(index + repeat + offset) % len(arms)]
-                result = arm.ask(_asked(request, plan, repeat))
-                record = _record(arm.arm.name, request, repeat, result)
-                records.append(record)
-                advance(arm.arm.name, record)
-    return records
+                advance(arm.arm.name, request.id)
+                if arm.arm.name not in outcome.failures:
+                    _ask(arm, request, plan, repeat, outcome)
+    outcome.is_complete = True
 
 
-def _asked(request: CorpusRequest, plan: Plan, repeat: int) -> dict[str, Any]:
-    sampling: dict[str, Any] = dict(SAMPLING)
-    if plan.seed is not None:
-        sampling["seed"] = plan.seed
+def _ask(arm: Answering, request: CorpusRequest, plan: Plan, repeat: int, outcome: Outcome) -> None:
+    name = arm.arm.name
+    try:
+        result = arm.ask(asked(request.token_ids, plan, f"{request.corpus}-{repeat}"))
+    except ArmEnded as error:
+        outcome.failures[name] = f"{error} (at {request.id}, repeat {repeat})"
+        return
+    outcome.records.append(_record(name, request, repeat, result))
+
+
+def asked(token_ids: Sequence[int], plan: Plan, tenant: str) -> dict[str, Any]:
+    """Return what a worker is asked."""
+    seeded = {} if plan.seed is None else {"seed": plan.seed}
     return {
-        "token_ids": request.token_ids,
+        "token_ids": token_ids,
         "max_tokens": plan.max_tokens,
-        "sampling": sampling,
-        "tenant": f"{request.corpus}-{repeat}",
+        "sampling": {**SAMPLING, **seeded},
+        "tenant": tenant,
     }
 
 

@@ -25,10 +25,10 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(options["threads"]))
     from vllm import LLM
 
+    _, method, *depth = options["arm"].split("-")
     speculative = None
-    if options["arm"].startswith("vllm-mtp-"):
-        depth = int(options["arm"].rsplit("-", 1)[1])
-        speculative = {"method": "mtp", "num_speculative_tokens": depth}
+    if depth:
+        speculative = {"method": method, "num_speculative_tokens": int(depth[0])}
     engine = LLM(
         model=options["model"],
         dtype="bfloat16",

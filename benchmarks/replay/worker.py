@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
 from typing import Any
 
-from benchmarks.replay.arms import ARMS, Arm
+from benchmarks.replay.arms import ARMS, Arm, Change
 from services.commands.options import EMBEDDED_MODEL
 from services.contract.config import EngineConfig
 from services.contract.sampling import Drafting
@@ -30,6 +33,7 @@ def main() -> None:
     """Load the arm's engine, say ready, answer requests until the input ends."""
     options = WorkerOptions(**json.loads(sys.argv[1]))
     arm = ARMS[options.arm]
+    replace_names(arm.changes)
     engine = Engine.open(engine_config(arm, options))
     try:
         _say({"ready": True, "stats": engine.group.stats()})
@@ -37,6 +41,19 @@ def main() -> None:
             _say(answer(engine, arm, json.loads(line)))
     finally:
         engine.close()
+
+
+def replace_names(changes: Iterable[Change]) -> None:
+    """Replace names of the engine in this process.
+
+    Raises  AttributeError for a name that is gone: the arm would measure the engine unchanged.
+    """
+    for change in changes:
+        module, _, path = change.place.partition(":")
+        *owners, name = path.split(".")
+        owner: object = reduce(getattr, owners, import_module(module))
+        getattr(owner, name)
+        setattr(owner, name, change.value)
 
 
 def engine_config(arm: Arm, options: WorkerOptions) -> EngineConfig:
@@ -59,7 +76,7 @@ def answer(engine: Engine, arm: Arm, asked: dict[str, Any]) -> dict[str, Any]:
         prompt_ids=ids,
         sampling=engine.defaults.resolve_sampling(asked["sampling"]),
         budget=engine.defaults.resolve_budget(len(ids), asked["max_tokens"]),
-        drafting=Drafting(arm.shape, arm.drafter, arm.suffix, asked["tenant"]),
+        drafting=Drafting(arm.shape, "mtp", arm.suffix, asked["tenant"]),
         sink=_ignore,
     )
     return result_of(engine.generate(request))
