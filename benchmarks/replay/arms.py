@@ -21,7 +21,7 @@ class Change:
 class Arm:
     """One way to generate.
 
-    Args    shape, suffix: drafting. base: the arm it is a variant of, or is compared with.
+    Args    shape, suffix: drafting. base: the arm it is a variant of. about: how it differs.
             changes: what its process replaces. worker: module run as its process.
             python: interpreter, empty for this one. is_exact: its texts equal those of the
             other exact arms.
@@ -31,6 +31,7 @@ class Arm:
     shape: str = "root"
     suffix: bool = False
     base: str = "plain"
+    about: str = ""
     runtime: str = "inproc"
     changes: tuple[Change, ...] = ()
     worker: str = "benchmarks.replay.worker"
@@ -38,10 +39,15 @@ class Arm:
     is_exact: bool = True
 
 
-def _variant(base: str, what: str, place: str = "", value: object = None) -> Arm:
+def _variant(base: str, what: str, about: str, place: str, value: object) -> Arm:
     """Return `base` with one name of the engine replaced."""
-    changes = (Change(place, value),) if place else ()
-    return Arm(f"{base}-{what}", base, suffix=True, base=base, changes=changes)
+    changes = (Change(place, value),)
+    return Arm(f"{base}-{what}", base, suffix=True, base=base, about=about, changes=changes)
+
+
+def _shaped(base: str, what: str, about: str, shape: str, suffix: bool = True) -> Arm:
+    """Return `base` with another shape, or without suffixes."""
+    return Arm(f"{base}-{what}", shape, suffix, base, about)
 
 
 def _never(*_: object) -> bool:
@@ -63,23 +69,65 @@ _MAIN = (
     *(Arm(f"chain-{depth}", f"chain-{depth}") for depth in (1, 3, 5, 7)),
     Arm("hydra27", "hydra27", suffix=True),
     Arm("adaptive", "adaptive", suffix=True),
-    Arm("hydra27-ray", "hydra27", suffix=True, base="hydra27", runtime="ray"),
+    Arm("hydra27-ray", "hydra27", True, "hydra27", "each stage a Ray actor", runtime="ray"),
 )
 _PASSES = (
-    _variant("hydra27", "3-passes", "services.drafter.shape:DEFAULT_DEPTH", 3),
-    Arm("adaptive-3-passes", "adaptive-3", suffix=True, base="adaptive"),
-    Arm("adaptive-5-passes", "adaptive-5", suffix=True, base="adaptive"),
-    _variant("adaptive", "all-passes", "services.drafter.adaptive:PASS_GAIN", -inf),
+    _variant(
+        "hydra27",
+        "3-passes",
+        "three MTP passes; suffixes fill the deeper spine and its siblings",
+        "services.drafter.shape:DEFAULT_DEPTH",
+        3,
+    ),
+    _shaped("adaptive", "3-passes", "at most three MTP passes (of eight)", "adaptive-3"),
+    _shaped("adaptive", "5-passes", "at most five MTP passes (of eight)", "adaptive-5"),
+    _variant(
+        "adaptive",
+        "all-passes",
+        "always eight MTP passes: none is left out for its small gain",
+        "services.drafter.adaptive:PASS_GAIN",
+        -inf,
+    ),
 )
 _ONE_OFF = (
-    Arm("hydra27-no-suffix", "hydra27", base="hydra27"),
-    Arm("hydra27-no-branches", _FIVE_AND_TAIL, suffix=True, base="hydra27"),
-    _variant("hydra27", "no-penalties", "services.drafter.penalties:DraftPenalties.stage", _never),
-    _variant("hydra27", "32-rows", "services.kernels.linear:needs_fixed_rows", _always),
-    Arm("adaptive-no-suffix", "adaptive", base="adaptive"),
-    _variant("adaptive", "no-runner-ups", "services.drafter.adaptive:ADAPTIVE_RANKS", 1),
-    _variant("adaptive", "no-learning", "services.drafter.calibration:PRIOR_WEIGHT", 1e12),
-    _variant("adaptive", "27-nodes", "services.drafter.stage:ROW_COST", 0.0),
+    _shaped("hydra27", "no-suffix", "MTP drafts alone", "hydra27", suffix=False),
+    _shaped("hydra27", "no-branches", "its spine and tail alone: 11 candidates", _FIVE_AND_TAIL),
+    _variant(
+        "hydra27",
+        "no-penalties",
+        "drafts do not foresee the penalties",
+        "services.drafter.penalties:DraftPenalties.stage",
+        _never,
+    ),
+    _variant(
+        "hydra27",
+        "32-rows",
+        "32 rows a forward, padding too, as on a GPU",
+        "services.kernels.linear:needs_fixed_rows",
+        _always,
+    ),
+    _shaped("adaptive", "no-suffix", "MTP drafts alone", "adaptive", suffix=False),
+    _variant(
+        "adaptive",
+        "no-runner-ups",
+        "the best token of an MTP pass alone",
+        "services.drafter.adaptive:ADAPTIVE_RANKS",
+        1,
+    ),
+    _variant(
+        "adaptive",
+        "no-learning",
+        "acceptance is never learned, only assumed",
+        "services.drafter.calibration:PRIOR_WEIGHT",
+        1e12,
+    ),
+    _variant(
+        "adaptive",
+        "27-nodes",
+        "rows count as free: the tree always grows to 27",
+        "services.drafter.stage:ROW_COST",
+        0.0,
+    ),
 )
 _PEERS = (
     Arm("transformers", worker="benchmarks.replay.transformers_worker", is_exact=False),

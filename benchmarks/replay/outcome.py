@@ -36,8 +36,13 @@ def make_report(outcome: Outcome, source: dict[str, Any]) -> dict[str, Any]:
 
 def _facts(name: str) -> dict[str, Any]:
     arm = ARMS[name]
-    changes = [change.place for change in arm.changes]
-    return {"is_exact": arm.is_exact, "shape": arm.shape, "base": arm.base, "changes": changes}
+    return {
+        "is_exact": arm.is_exact,
+        "shape": arm.shape,
+        "base": arm.base,
+        "runtime": arm.runtime,
+        "changes": [change.place for change in arm.changes],
+    }
 
 
 def _pairs(names: list[str]) -> list[tuple[str, str]]:
