@@ -64,7 +64,7 @@ def measure(built: RandomGroup, length: int, arm: str) -> dict[str, Any]:
     publish = publication_ms(sequence, built.words, committer.graphs)
     graphs = graph_ms(verifier.graphs)
     passes = graph_ms(drafter.graphs) if arm != "plain" else {}
-    target = graphs["('lead', 1)"] + graphs["('forward', 1)"]
+    target = graphs["('forward', 1)"]
     spans = {"target": target, "draft": sum(passes.values()), "publish": publish}
     spans["step"] = row["step_ms"]
     spans["dispatch"] = spans["step"] - spans["target"] - spans["draft"]

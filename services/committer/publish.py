@@ -22,21 +22,26 @@ from services.runtime.graphs import Graphs, Mirror, finish
 class Publication:
     """What every step reads: the arenas, the gate weights, the slots and their trees.
 
-    Shapes  a_log, dt_bias [L, Hv] fp32; slots [B] int32, the same as slot_ids on the host;
-            accepted, words, roots: host mirrors of the tensors that `accept` checks.
+    Shapes  a_log, dt_bias [L, Hv] fp32; slots [B] int32, on the device once `accept` has pushed
+            slot_ids; accepted, words, roots: host mirrors of the tensors that `accept` checks;
             graphs: what was captured of the steps on a GPU, by number of slots.
     """
 
     arenas: Arenas
     a_log: torch.Tensor
     dt_bias: torch.Tensor
-    slots: torch.Tensor
+    slot_mirror: Mirror
     slot_ids: tuple[int, ...]
     accepted: Mirror
     words: Mirror
     roots: Mirror
     trees: tuple[pb.tree_pb2.TreeDescriptor, ...]
     graphs: Graphs
+
+    @property
+    def slots(self) -> torch.Tensor:
+        """Return the slots on the device."""
+        return self.slot_mirror.device[: len(self.slot_ids)]
 
 
 Step = Callable[[Publication], None]
@@ -57,6 +62,7 @@ def accept(job: Publication) -> None:
 
 def cut_and_fetch(job: Publication) -> None:
     """Cut the paths and start the copies of what `accept` checks to the host."""
+    job.slot_mirror.push(len(job.slot_ids))
     state = job.arenas.verifier
     limits = state["sampling"], state["prompt_mask"]
     sample.accept(state["path"], *limits, job.slots, job.arenas.committer["accepted"])

@@ -102,12 +102,12 @@ class CommitterStage(Stage):
         del self._arenas, self._weights
 
     def _publication(self, cycle: pb.stage_pb2.Cycle, slots: tuple[int, ...]) -> Publication:
-        self._slots.host[: len(slots)] = torch.tensor(slots, dtype=torch.int32)
+        self._slots.write(slots)
         return Publication(
             self._arenas,
             self._weights.a_log,
             self._weights.dt_bias,
-            self._slots.push(len(slots)),
+            self._slots,
             slots,
             self._accepted,
             self._words,

@@ -111,6 +111,7 @@ class MtpPasses:
         results = torch.zeros((MAX_DEPTH, 2 * _RANKED + MAX_SLAB), dtype=torch.int32, device=device)
         self._results = Mirror(results)
         self._ids, self._values, self._norms = _parts(results)
+        self._read_parts = _parts(self._results.host)
         self.num_passes = 0
 
     def warmup(self, batch: int) -> None:
@@ -207,7 +208,7 @@ class MtpPasses:
             *(len(row.token_ids) for row in rows),
             *(int(index < count) for index in range(MAX_DEPTH) for count in allowed),
         ]
-        self._words.host[: len(words)] = torch.tensor(words, dtype=torch.int32)
+        self._words.write(words)
         return len(words)
 
     def _inputs(self, batch: int, width: int) -> tuple[torch.Tensor, ...]:
@@ -244,10 +245,11 @@ class MtpPasses:
     def _read(self, batch: int, allowed: list[int], count: int) -> list[Marginals]:
         self._results.fetch()
         finish(self._words.device.device)
-        found, depth = _parts(self._results.host), max(allowed)
-        ids = found[0][:depth, : batch * count].tolist()
-        values = found[1][:depth, : batch * count].unflatten(1, (batch, count))
-        logprobs = (values - found[2][:depth, :batch, None]).tolist()
+        depth = max(allowed)
+        found, values, norms = (part[:depth].numpy() for part in self._read_parts)
+        ids = found[:, : batch * count].tolist()
+        values = values[:, : batch * count].reshape(depth, batch, count)
+        logprobs = (values - norms[:, :batch, None]).tolist()
         return [
             Marginals(
                 [ids[d][place * count : (place + 1) * count] for d in range(passes)],

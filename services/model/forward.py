@@ -1,7 +1,5 @@
 """The target's forward: over the rows of a slab of trees, and over a chunk of a prompt."""
 
-from typing import Final
-
 import torch
 
 from services.contract.errors import InvalidField
@@ -13,8 +11,6 @@ from services.model.layers import GridMixers, TreeMixers, run_blocks
 from services.model.rows import ForwardBuffers, RowBuffers
 from services.model.state import TargetState
 from services.model.weights import TargetWeights
-
-LEAD_BLOCKS: Final = 4
 
 
 class TargetForward:
@@ -36,28 +32,17 @@ class TargetForward:
     def decode(self, tables: TableViews, logits: torch.Tensor, width: int = MAX_ROWS) -> None:
         """Run the trees of a slab; the states stay, operands go to the rings.
 
-        The same as `lead` and then `follow`, which a device may get apart.
-
         Shapes  tables [B, TABLE_WORDS]; logits [B * width, V] fp32, contiguous, of every row.
         Args    width: rows a tree, 32; or 1 for roots alone, whose bits are not those of 32.
         Writes  raw_ring, mixed_ring, ab_ring, kv_ring at (slot, ..., node), and the hidden rows
             at hidden_ring[slot, cycle & 1]. Padding rows of logits and hidden have no meaning.
         """
-        self.lead(tables, width)
-        self.follow(tables, logits, width)
-
-    def lead(self, tables: TableViews, width: int = MAX_ROWS) -> None:
-        """Run the first blocks of `decode`: little to launch, so that the device starts at once."""
         batch = tables.block.shape[0]
         rows = self._buffers.rows(batch * width)
         torch.clamp(tables.tokens[:, :width], min=0, out=rows.ids.view(batch, width))
         torch.index_select(self.weights.embedding, 0, rows.ids, out=rows.residual)
-        self._tree_blocks(tables, rows, 0, LEAD_BLOCKS)
-
-    def follow(self, tables: TableViews, logits: torch.Tensor, width: int = MAX_ROWS) -> None:
-        """Run the rest of `decode`."""
-        rows = self._buffers.rows(tables.block.shape[0] * width)
-        self._tree_blocks(tables, rows, LEAD_BLOCKS, None)
+        mixers = TreeMixers(self.config, self.state, self._inv_freq, tables)
+        run_blocks(self.config, self.weights.blocks, self.weights.final_norm, mixers, rows)
         linear.linear(rows.normed, self.weights.head, logits)
         self._store_hidden(tables, rows, width)
 
@@ -82,13 +67,6 @@ class TargetForward:
         run_blocks(self.config, self.weights.blocks, self.weights.final_norm, mixers, rows)
         self.state.prefill_hidden.copy_(rows.normed)
         self.state.hidden_ring[slot, 1, 0].copy_(rows.normed[count - 1])
-
-    def _tree_blocks(
-        self, tables: TableViews, rows: RowBuffers, first: int, last: int | None
-    ) -> None:
-        mixers = TreeMixers(self.config, self.state, self._inv_freq, tables)
-        weights = self.weights.blocks, self.weights.final_norm
-        run_blocks(self.config, *weights, mixers, rows, first, last)
 
     def _store_hidden(self, tables: TableViews, rows: RowBuffers, width: int) -> None:
         batch, header = tables.block.shape[0], tables.header

@@ -86,20 +86,12 @@ def run_blocks(
     final_norm: torch.Tensor,
     mixers: Mixers,
     rows: RowBuffers,
-    first: int = 0,
-    last: int | None = None,
 ) -> None:
-    """Run decoder blocks first .. last - 1 over rows.residual, and the norm after each.
-
-    Writes  rows.normed: what the next block reads, or the final norm's output.
-    """
-    eps = config.norm_eps
-    gdn_layer = sum(isinstance(block.mixer, GdnWeights) for block in blocks[:first])
-    attention_layer = first - gdn_layer
-    if first == 0:
-        norm.rms_norm(rows.residual, blocks[0].input_norm, eps, rows.normed)
+    """Run decoder blocks over rows.residual; leave the final norm's output in rows.normed."""
+    eps, gdn_layer, attention_layer = config.norm_eps, 0, 0
+    norm.rms_norm(rows.residual, blocks[0].input_norm, eps, rows.normed)
     after = [block.input_norm for block in blocks[1:]] + [final_norm]
-    for block, next_norm in list(zip(blocks, after, strict=True))[first:last]:
+    for block, next_norm in zip(blocks, after, strict=True):
         if isinstance(block.mixer, GdnWeights):
             _gdn(config, block.mixer, gdn_layer, mixers, rows)
             gdn_layer += 1

@@ -5,7 +5,7 @@ On a CPU both do nothing: work runs as it is called, and a mirror is the tensor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 
@@ -56,6 +56,12 @@ class Mirror:
         self.host = device_tensor
         if device_tensor.is_cuda:
             self.host = torch.zeros_like(device_tensor, device="cpu", pin_memory=True)
+        # A numpy view: an assignment to a tensor costs ten times as much.
+        self._numbers = self.host.numpy()
+
+    def write(self, values: Sequence[int]) -> None:
+        """Set the first entries of the host's copy; `push` brings them to the device."""
+        self._numbers[: len(values)] = values
 
     def fetch(self) -> None:
         """Start the copy to the host; `finish` waits for it."""

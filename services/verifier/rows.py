@@ -100,13 +100,15 @@ class Slab:
         self._slots = Mirror(torch.zeros(MAX_SLAB, dtype=torch.int32, device=device))
         self._block = torch.zeros((MAX_SLAB, TABLE_WORDS), dtype=torch.int32, device=device)
 
-    def gather(self, slots: Sequence[int]) -> tuple[TableViews, torch.Tensor]:
-        """Return the slots' tables [B, TABLE_WORDS] and logits [B, 32, V] to fill."""
-        count = len(slots)
-        self._slots.host[:count] = torch.tensor(slots, dtype=torch.int32)
-        block = self._block[:count]
-        torch.index_select(self._tree_tables, 0, self._slots.push(count), out=block)
-        return TableViews(block), self._logits[:count]
+    def choose(self, slots: Sequence[int]) -> tuple[TableViews, torch.Tensor]:
+        """Return where the slots' tables [B, TABLE_WORDS] will lie, and logits [B, 32, V]."""
+        self._slots.write(slots)
+        return TableViews(self._block[: len(slots)]), self._logits[: len(slots)]
+
+    def gather(self, count: int) -> None:
+        """Gather the tables of the slots last chosen; it can be captured by their number."""
+        slots = self._slots.push(count)
+        torch.index_select(self._tree_tables, 0, slots, out=self._block[:count])
 
     def roots(self, count: int) -> tuple[TableViews, torch.Tensor]:
         """Return the tables of `count` lone roots, for runs before any sequence is there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -73,6 +74,7 @@ class VerifierStage(Stage):
         if self._state.storage.is_cuda:
             fill_defaults(self._state)
             for batch in range(1, self._state["logits"].shape[0] + 1):
+                self.graphs.run(("gather", batch), partial(self._slab.gather, batch))
                 self._verify(*self._slab.roots(batch))
 
     def admit(self, message: StageMessage) -> StageMessage:
@@ -115,7 +117,8 @@ class VerifierStage(Stage):
         records = check_slab(self.slots, message.cycle)
         parts = message.cycle.sequences
         trees = [self._tree(*pair) for pair in zip(records, parts, strict=True)]
-        tables, logits = self._slab.gather([record.ref.slot for record in records])
+        tables, logits = self._slab.choose([record.ref.slot for record in records])
+        self.graphs.run(("gather", len(records)), partial(self._slab.gather, len(records)))
         refuse_other_tables(tables, trees)
         for part in parts:
             self._pages.append(part.slot, part.new_pages)
@@ -171,9 +174,7 @@ class VerifierStage(Stage):
         reach("verifier.forward")
         batch = logits.shape[0]
         rows = logits.flatten(0, 1)[: batch * width]
-        forward = self._forward
-        self.graphs.run(("lead", batch), lambda: forward.lead(tables, width))
-        self.graphs.run(("forward", batch), lambda: forward.follow(tables, rows, width))
+        self.graphs.run(("forward", batch), lambda: self._forward.decode(tables, rows, width))
         reach("verifier.walk")
         wide = rows.view(batch, width, -1)
         self.graphs.run(("walk", batch), lambda: sample.walk(wide, tables, self._sampler))

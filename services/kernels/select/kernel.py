@@ -7,7 +7,7 @@ import torch
 from services.kernels.compile_case import CompileCase
 from services.kernels.select.kernel_ranked import GROUPS, maxima_kernel, rank_kernel
 
-TILE, READ_WARPS, RANK_WARPS = 4096, 8, 16
+TILE, READ_WARPS, RANK_WARPS = 4096, 8, 8
 EARLY = True
 
 
@@ -36,14 +36,15 @@ def top_ranked(logits, k, values, ids, lowest_first=True, totals=None):
     """Do what select.top_ranked says; scratch is kept from the first call of a shape."""
     rows, vocab = logits.shape
     blocks = -(-vocab // TILE)
-    sizes, places = _sizes(blocks, k), {"TILE": TILE, "TOTALS": totals is not None}
+    early = EARLY and logits.is_cuda
+    sizes, shared = _sizes(blocks, k), {"TILE": TILE, "TOTALS": totals is not None, "EARLY": early}
     maxima, sums, *found = _scratch(logits.device, rows, blocks, sizes["LISTED"])
     read = logits, logits.stride(0), maxima, sums
-    maxima_kernel[(blocks, rows)](*read, vocab, **places, num_warps=READ_WARPS)
+    maxima_kernel[(blocks, rows)](*read, vocab, **shared, num_warps=READ_WARPS)
     rank_kernel[(rows,)](
         *read, *found, values, ids, values if totals is None else totals, vocab, blocks,
-        K=k, **sizes, **places, LOWEST_FIRST=lowest_first, EARLY=EARLY and logits.is_cuda,
-        num_warps=RANK_WARPS, launch_pdl=EARLY,
+        K=k, **sizes, **shared, LOWEST_FIRST=lowest_first,
+        num_warps=RANK_WARPS, launch_pdl=early,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ by counting. Rows with too many of either (ties) are ranked by K scans.
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from services.kernels.fixed.kernel_fixed import sort_key
 
@@ -127,8 +127,10 @@ def total_of_sums(sums, num_blocks, BLOCKS: tl.constexpr):
 
 @triton.jit
 def maxima_kernel(logits, row_stride, maxima, sums, vocab, TILE: tl.constexpr,
-                  TOTALS: tl.constexpr):  # fmt: skip
+                  TOTALS: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """Reduce one tile of one row to the maxima of its groups."""
+    if EARLY:
+        gdc_launch_dependents()
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     place = row * tl.num_programs(0) + block
     far = tl.arange(0, TILE // (GROUPS * PIECE))[:, None] * (GROUPS * PIECE)
@@ -146,7 +148,7 @@ def rank_kernel(logits, row_stride, maxima, sums, found_x, found_ids, values, id
                 COARSE: tl.constexpr, PICKED: tl.constexpr, LISTED: tl.constexpr,
                 LOWEST_FIRST: tl.constexpr, TOTALS: tl.constexpr,
                 EARLY: tl.constexpr):  # fmt: skip
-    """Rank one row from the maxima of its groups; with EARLY it may start before they are there."""
+    """Rank one row from the maxima of its groups; EARLY: it is launched before they are there."""
     if EARLY:
         gdc_wait()
     row = tl.program_id(0).to(tl.int64)
