@@ -39,6 +39,11 @@ test: setup ## every test of at most seconds (<= 5 minutes on 2 cores)
 test-all: setup ## and the slow ones (ray up: root, openssh-server, rsync, iproute2, procps)
 	$(PYTEST) -m "not gpu"
 
+test-with: setup ## tests on other versions: make test-with WITH="triton==3.9.0"
+	rm -rf .versions
+	$(BIN)/python -m pip install -qq --target .versions $(WITH) 'numpy<2.4'
+	PYTHONPATH=$(CURDIR)/.versions $(PYTEST) -m "not slow and not soak and not gpu"
+
 lint: setup ## ruff, and hadolint where there is a Dockerfile
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
