@@ -24,7 +24,8 @@ from benchmarks.replay.table import show
 from services.commands.options import EMBEDDED_MODEL
 from services.contract.errors import InvalidField
 
-_ARMS_HELP = f"Comma-separated arms or groups: all, {', '.join((*GROUPS, *ARMS))}."
+_KNOWN = f"all, {', '.join((*GROUPS, *ARMS))}"
+_ARMS_HELP = f"Comma-separated arms or groups: {_KNOWN}."
 _WRITE_EVERY_S = 30.0
 # The mean answer to the corpora at a cap of 256; of use for the estimate alone.
 _ANSWER = 94
@@ -65,7 +66,7 @@ def _known(arms: str) -> tuple[str, ...]:
     try:
         names = named(arms)
     except KeyError as error:
-        text = f"{error} is no arm; {_ARMS_HELP}"
+        text = f"{error} is not an arm; known are {_KNOWN}"
         raise InvalidField("UNKNOWN_ARM", text, "arms") from None
     missing = [n for n in names if ARMS[n].python and not Path(ARMS[n].python).exists()]
     if missing:

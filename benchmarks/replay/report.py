@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.replay.arms import GROUPS
 from benchmarks.replay.pictures import Report, draw_all
-from benchmarks.replay.table import row
+from benchmarks.replay.table import row, texts
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def _head(report: Report, source: Path) -> list[str]:
         f"{plan['repeats']}, in rotating order; {seed}; {sampling}.",
         "Rates pool (tokens - 1) / (time after the first token) over an arm's requests; ratios",
         "take the requests that both arms answered.",
-        f"Requests whose texts differ between exact arms: {report['differing_texts']}.",
+        f"{texts(report).capitalize()}.",
     ]
     if not report["is_complete"]:
         lines.append("The run did not end: these are its figures so far.")

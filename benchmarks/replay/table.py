@@ -24,11 +24,18 @@ def show(report: dict[str, Any]) -> None:
         low, high = entry["interval_95"]
         text = f"{entry['arm']} : {entry['base']} = {entry['ratio']:.2f} ({low:.2f}-{high:.2f})"
         console.print(text, highlight=False)
-    console.print(f"requests whose texts differ between exact arms: {report['differing_texts']}")
+    console.print(texts(report))
     for name, reason in report["failures"].items():
         console.print(f"{name} {reason}", style="red", markup=False, highlight=False)
     if not report["is_complete"]:
         console.print("the run did not end; these are its figures so far", style="red")
+
+
+def texts(report: dict[str, Any]) -> str:
+    """Say whether the exact arms gave the same texts."""
+    if report["provenance"]["plan"]["seed"] is None:
+        return "unseeded: texts differ between arms by chance and were not compared"
+    return f"requests whose texts differ between exact arms: {report['differing_texts']}"
 
 
 def row(report: dict[str, Any], name: str, figures: dict[str, Any]) -> tuple[str, ...]:

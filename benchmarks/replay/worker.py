@@ -75,7 +75,9 @@ def answer(engine: Engine, arm: Arm, asked: dict[str, Any]) -> dict[str, Any]:
         request_id=engine.next_request_id(),
         prompt_ids=ids,
         sampling=engine.defaults.resolve_sampling(asked["sampling"]),
-        budget=engine.defaults.resolve_budget(len(ids), asked["max_tokens"]),
+        budget=engine.defaults.resolve_budget(
+            len(ids), asked["max_tokens"], ignore_eos=asked.get("ignore_eos", False)
+        ),
         drafting=Drafting(arm.shape, "mtp", arm.suffix, asked["tenant"]),
         sink=_ignore,
     )
