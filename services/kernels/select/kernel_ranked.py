@@ -57,10 +57,15 @@ def clean(logits, offsets, mask):
 
 
 @triton.jit
-def tile_offsets(block, group, TILE: tl.constexpr):
-    """Return the offsets of `group` [1, n, 1] (of GROUPS) of a tile, as [TILE / 1024, n, PIECE]."""
-    far = tl.arange(0, TILE // (GROUPS * PIECE))[:, None, None] * (GROUPS * PIECE)
-    return block * TILE + far + group * PIECE + tl.arange(0, PIECE)[None, None, :]
+def listed_tokens(listed, count, vocab, PICKED: tl.constexpr, TILE: tl.constexpr):
+    """Return the ids of all values of the first `count` groups listed, and which are real."""
+    lane = tl.arange(0, PICKED * (TILE // GROUPS))
+    place = lane // (TILE // GROUPS)
+    group = tl.load(listed + place, mask=place < count, other=0, cache_modifier=".cg")
+    within = lane % (TILE // GROUPS)
+    far = within // PIECE * (GROUPS * PIECE) + within % PIECE
+    token = group // GROUPS * TILE + group % GROUPS * PIECE + far
+    return token, (place < count) & (token < vocab)
 
 
 @triton.jit
@@ -68,7 +73,7 @@ def largest_floor(best, K: tl.constexpr, COARSE: tl.constexpr):
     """Return a value that at least K of `best` reach, if it has K."""
     SIZE: tl.constexpr = best.shape[0]
     top = tl.max(tl.reshape(best, [SIZE // COARSE, COARSE]), 0)
-    above = tl.sum((top[None, :] > top[:, None]).to(tl.int32), 1)
+    above = tl.sum((top[:, None] > top[None, :]).to(tl.int32), 0)
     return tl.min(tl.where(above < K, top, INF), 0)
 
 
@@ -81,7 +86,7 @@ def rank_listed(found_x, found_ids, count, row, values, ids, K: tl.constexpr,
     x = tl.load(found_x + lane, mask=inside, other=0.0, cache_modifier=".cg")
     token = tl.load(found_ids + lane, mask=inside, other=0, cache_modifier=".cg")
     word = tl.where(inside, pack(x, token, LOWEST_FIRST), LOWEST)
-    rank = tl.sum((word[None, :] > word[:, None]).to(tl.int32), 1)
+    rank = tl.sum((word[:, None] > word[None, :]).to(tl.int32), 0)
     kept = inside & (rank < K)
     tl.store(ids + row * K + rank, token, mask=kept)
     tl.store(values + row * K + rank, x, mask=kept)
@@ -166,20 +171,15 @@ def rank_kernel(logits, row_stride, maxima, sums, found_x, found_ids, values, id
     if num_picked <= PICKED:
         tl.store(found_ids + place, groups, mask=wanted)
         tl.debug_barrier()
-        picks = tl.arange(0, PICKED)
-        chosen = picks < num_picked
-        group = tl.load(found_ids + picks, mask=chosen, other=0, cache_modifier=".cg")
-        group = group[None, :, None]
-        tokens = tile_offsets(group // GROUPS, group % GROUPS, TILE)
-        real = chosen[None, :, None] & (tokens < vocab)
+        tokens, real = listed_tokens(found_ids, num_picked, vocab, PICKED, TILE)
         near = clean(line, tokens, real)
-        hit = tl.ravel(real & (near >= floor))
+        hit = real & (near >= floor)
         spot = tl.cumsum(hit.to(tl.int32), 0) - 1
         count = tl.sum(hit.to(tl.int32), 0)
         if count <= LISTED:
             tl.debug_barrier()
-            tl.store(found_x + spot, tl.ravel(near), mask=hit)
-            tl.store(found_ids + spot, tl.ravel(tokens), mask=hit)
+            tl.store(found_x + spot, near, mask=hit)
+            tl.store(found_ids + spot, tokens, mask=hit)
             tl.debug_barrier()
             rank_listed(found_x, found_ids, count, row, values, ids, K, LISTED, LOWEST_FIRST)
     if count > LISTED:
