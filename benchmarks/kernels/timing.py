@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ def machine() -> dict[str, Any]:
     """Return what a figure depends on."""
     properties = torch.cuda.get_device_properties(0)
     return {
+        "date": datetime.now(UTC).date().isoformat(),
         "device": properties.name,
         "multiprocessors": properties.multi_processor_count,
         "l2_mib": properties.L2_cache_size >> 20,
