@@ -90,10 +90,16 @@ test-vllm: setup ## the test of the real vLLM; needs make peers
 
 bench-replay: setup ## plain, chain-5, hydra27, adaptive over recorded requests (<= 15 minutes)
 	$(BIN)/lumotree replay --output benchmarks/results/replay.json
+	$(BIN)/python -m benchmarks.replay.report benchmarks/results/replay.json benchmarks/reports
 
-bench-replay-all: setup ## every arm over all 86 requests, peers too (<= 45 minutes; make peers first)
-	$(BIN)/lumotree replay --arms all --requests 0 --max-tokens 1024 --repeats 1 \
+bench-replay-all: setup ## all 86 requests and peers, then variants (<= 45 minutes; make peers first)
+	$(BIN)/lumotree replay --arms main,peers --requests 0 --max-tokens 1024 --repeats 1 \
 		--output benchmarks/results/replay_all.json
+	$(BIN)/lumotree replay --arms hydra27,adaptive,passes,one-off --requests 12 \
+		--max-tokens 1024 --repeats 2 --output benchmarks/results/replay_variants.json
+	for run in replay_all replay_variants; do \
+		$(BIN)/python -m benchmarks.replay.report benchmarks/results/$$run.json benchmarks/reports; \
+	done
 
 clean: ## remove the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis lumotree.egg-info

@@ -64,13 +64,13 @@ def bench(
             text = f"{name!r} is not an arm here; known are {', '.join(_ARMS)}"
             raise InvalidField("UNKNOWN_ARM", text, "arms")
     earlier = None if compare is None else read_rates(compare)
-    text = longest_prompt(model)
-    sizes = _ints(prompt, "-p", 1, len(text))
-    lengths = _ints(depths or DEPTHS, "-d", 0, len(text))
-    options = WorkerOptions("", str(model), threads, len(text) + tokens + PAGE, device)
+    ids = longest_prompt(model)
+    sizes = _ints(prompt, "-p", 1, len(ids))
+    lengths = _ints(depths or DEPTHS, "-d", 0, len(ids))
+    options = WorkerOptions("", str(model), threads, len(ids) + tokens + PAGE, device)
     engine = Engine.open(engine_config(ARMS[names[0]], options))
     try:
-        measure = Measure(engine, text, repeats)
+        measure = Measure(engine, ids, repeats)
         measure.gate(names)
         rows = [*measure.prompts(sizes)]
         for name in names:

@@ -79,7 +79,8 @@ class Measure:
 def longest_prompt(model: Path) -> list[int]:
     """Return the ids of the first corpus' longest prompt."""
     requests = load_corpus(sorted(CORPORA.glob("astropy_*.jsonl"))[0], model, 0)
-    return list(max((request.token_ids for request in requests), key=len))
+    longest = max(requests, key=lambda request: len(request.token_ids))
+    return list(longest.token_ids)
 
 
 def _row(arm: str, test: str, rates: list[float], accepted: float | None = None) -> Row:

@@ -27,8 +27,8 @@ from services.contract.errors import InvalidField
 _KNOWN = f"all, {', '.join((*GROUPS, *ARMS))}"
 _ARMS_HELP = f"Comma-separated arms or groups: {_KNOWN}."
 _WRITE_EVERY_S = 30.0
-# The mean answer to the corpora at a cap of 256; of use for the estimate alone.
-_ANSWER = 94
+# About the mean answer to the corpora at a cap of 1,024; of use for the estimate alone.
+_ANSWER = 150
 
 
 def replay(

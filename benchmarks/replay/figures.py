@@ -97,8 +97,11 @@ def _spans(records: Sequence[Record], cycles: int) -> dict[str, float]:
 
 
 def _prefill_rate(records: Sequence[Record]) -> float:
-    seconds = sum(record.get("prefill_ms", 0.0) for record in records) / 1e3
-    return sum(record["prompt_tokens"] for record in records) / max(seconds, 1e-9)
+    tokens = seconds = 0.0
+    for record in records:
+        tokens += record["prompt_tokens"]
+        seconds += record.get("prefill_ms", 0.0) / 1e3
+    return tokens / max(seconds, 1e-9)
 
 
 def _sum_lists(rows: Iterable[Sequence[int]]) -> list[int]:

@@ -156,7 +156,7 @@ def _ratios(axes: Axes, report: Report) -> None:
 
 
 def _is_near(tick: float, shown: list[dict[str, Any]]) -> bool:
-    ends = [1.0, *(end for entry in shown for end in entry["interval_95"])]
+    ends: list[float] = [1.0, *(end for entry in shown for end in entry["interval_95"])]
     return 0.8 * min(ends) <= tick <= 1.25 * max(ends)
 
 
