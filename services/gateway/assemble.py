@@ -9,7 +9,7 @@ from typing import Any
 from services.contract import pb
 from services.contract.tree import TreeTag
 from services.gateway import replies
-from services.gateway.requests import Delta, Finished
+from services.gateway.requests import Delta, Event, Finished, Prefilled
 from services.gateway.speculation import merge
 from services.gateway.translate import GenerateRequest, Resolved
 
@@ -74,6 +74,14 @@ class Assembler:
         length = max(delta.committed_length - len(delta.nodes), 0)
         return TreeTag(self.request_id, choice, self.epoch, delta.cycle, length, 0, 0)
 
+    def messages(self, choice: int, event: Event) -> list[gen.GenerateStreamResponse]:
+        """Return what a stream sends on an event of a choice."""
+        if isinstance(event, Prefilled):
+            return [self.progress(choice, event.done, event.total)]
+        if isinstance(event, Delta):
+            return [self.chunk(choice)] if self.add(choice, event) else []
+        return list(self.end_of(choice, event)) if isinstance(event, Finished) else []
+
     def start(self) -> gen.GenerateStreamResponse:
         """Return the first message of a stream."""
         start = gen.Start(
@@ -99,6 +107,7 @@ class Assembler:
                 gen.Usage(
                     prompt_tokens=len(self.resolved.prompt_ids),
                     completion_tokens=buffer.num_tokens,
+                    total_tokens=len(self.resolved.prompt_ids) + buffer.num_tokens,
                 )
             )
         self.buffers[choice] = ChoiceBuffer(num_tokens=buffer.num_tokens)
@@ -167,7 +176,9 @@ class Assembler:
         slowest = max(ended, key=lambda f: f.timing.decode_ms)
         return replies.timing(slowest.timing, len(slowest.token_ids))
 
-    def _summary(self) -> gen.SpecSummary:
+    def _summary(self) -> gen.SpecSummary | None:
+        if self.request.speculation.trace_level == gen.TRACE_LEVEL_NONE:
+            return None
         return replies.summary(merge([f.speculation for f in self.finished.values()]))
 
     def _message(self, choice: int, **event: Any) -> gen.GenerateStreamResponse:

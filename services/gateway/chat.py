@@ -13,6 +13,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from services.contract.errors import InvalidField, UnsupportedError
+from services.gateway.caller_json import json_or_text
 from services.gateway.text import TextCodec, mark_literals
 
 
@@ -106,10 +107,12 @@ class ChatTemplate:
                 add_generation_prompt=add_generation_prompt,
                 **kwargs,
             )
-        except (jinja2.TemplateError, TypeError, KeyError, ValueError) as error:
-            raise InvalidField(
-                "CHAT_TEMPLATE", f"the chat template refuses the messages: {error}", "messages"
-            ) from error
+        except jinja2.TemplateError as error:
+            text = f"the chat template refuses the messages: {error}"
+            raise InvalidField("CHAT_TEMPLATE", text, "messages") from error
+        except Exception as error:  # of the template's own code, and its text may hold content
+            text = f"the chat template cannot render these messages: {type(error).__name__}"
+            raise InvalidField("CHAT_TEMPLATE", text, "messages") from None
 
     def _marker(self, values: list[Any]) -> str:
         return mark_literals(json.dumps(values, ensure_ascii=False), ())[1]
@@ -152,9 +155,5 @@ def _parsed_call(call: dict[str, Any]) -> dict[str, Any]:
     function = dict(call.get("function", call))
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        try:
-            parsed = json.loads(arguments) if arguments.strip() else {}
-        except json.JSONDecodeError:
-            parsed = arguments
-        function["arguments"] = parsed
+        function["arguments"] = json_or_text(arguments) if arguments.strip() else {}
     return {**call, "function": function}

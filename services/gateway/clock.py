@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from services.contract.errors import ContractError, InternalError, UnavailableError
+from services.contract.errors import InternalError, UnavailableError
 from services.gateway.requests import GenerationRequest
 from services.gateway.scheduler import Scheduler
 from services.runtime.log import get_logger
@@ -83,8 +83,6 @@ class CycleClock:
         self.last_step = time.monotonic()
         try:
             return self.scheduler.step()
-        except ContractError as error:
-            self.scheduler.fail_all(error)
         except Exception as error:  # a defect must end the requests, not the thread
             _LOG.error("step failed", kind=type(error).__name__, where=_where(error))
             self.scheduler.end_all(

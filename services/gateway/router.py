@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -123,7 +124,8 @@ class Router:
         """Refuse new sequences, wait for the live ones; say whether all of them ended."""
         for clock in self._clocks:
             clock.refuse()
-        ended = [clock.drain(timeout_s) for clock in self._clocks]
+        end = time.monotonic() + timeout_s
+        ended = [clock.drain(end - time.monotonic()) for clock in self._clocks]
         return all(ended)
 
     def stop(self) -> None:

@@ -14,12 +14,13 @@ from services.contract.errors import (
     ContractError,
     DuplicateError,
     ExhaustedError,
+    InternalError,
     UnavailableError,
 )
 from services.contract.failure import error_from_failure
 from services.contract.limits import MAX_QUEUE, MAX_SLAB, PAGE
 from services.gateway import messages
-from services.gateway.admission import check_room
+from services.gateway.admission import check_pages, check_room
 from services.gateway.requests import Finished, FinishReason, GenerationRequest
 from services.gateway.sequence import Clock, Sequence
 from services.gateway.speculation import SpecCounter, SpecSummary, merge
@@ -97,6 +98,7 @@ class Scheduler:
                 ExhaustedError when the queue is full.
         """
         check_room(request, self._group.vocab_size, self._config.context_length)
+        check_pages(self._pages_for(request), self._config.total_pages)
         with self._lock:
             if request.key in self._keys:
                 text = f"request {request.request_id} is alive; send another id or none"
@@ -254,6 +256,8 @@ class Scheduler:
         if reply.WhichOneof("body") != "failure":
             return reply
         error = error_from_failure(reply.failure)
+        if error.code == "ABORTED":  # a stale or repeated message is this scheduler's defect
+            error = InternalError(error.reason, error.message)
         for sequence in concerned:
             self._end(sequence, self._failed(sequence, error))
         return None

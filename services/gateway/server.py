@@ -6,17 +6,24 @@ import asyncio
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.contract import pb
 from services.contract.errors import InvalidField
-from services.contract.limits import METADATA_BYTES, PUBLIC_MESSAGE_BYTES
+from services.contract.limits import (
+    MAX_STREAMS_PER_CLIENT,
+    METADATA_BYTES,
+    PUBLIC_MESSAGE_BYTES,
+)
 from services.gateway.auth import BearerAuth
 from services.gateway.front import Door, ServedEngine
 from services.gateway.health import SERVICE, HealthMonitor
 from services.gateway.info import ServerFacts
+from services.gateway.intake import Intake
 from services.gateway.names import model_name
 from services.gateway.recorder import Recorder
 from services.gateway.reflection import add_reflection
@@ -66,10 +73,11 @@ class Server:
         self._clock = self.engine.open_door()
         stages = self.engine.traits.stages
         self._monitor = HealthMonitor(self.engine.groups, self._clock, stages)
-        interceptors = [BearerAuth(self.options.token)] if self.options.token else []
+        guards = [BearerAuth(self.options.token)] if self.options.token else []
+        intake = Intake(_services(pb.generation_pb2), _services(health_pb2))
         self._server = grpc.aio.server(
             options=_CHANNEL_OPTIONS,
-            interceptors=interceptors,
+            interceptors=(*guards, intake),
             maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
         )
         servicer = self._servicer()
@@ -138,13 +146,19 @@ _CHANNEL_OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.max_concurrent_streams", 2 * MAX_STREAMS_PER_CLIENT),
     ("grpc.so_reuseport", 0),
 )
 
 
+def _services(module: Any) -> ServiceDescriptor:
+    """Return the one service of a generated module."""
+    (service,) = module.DESCRIPTOR.services_by_name.values()
+    return service
+
+
 def _reflected() -> tuple[str, ...]:
-    health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-    return SERVICE, health
+    return SERVICE, _services(health_pb2).full_name
 
 
 def read_token(file: Path | None) -> str | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
 from services.contract import limits, pb
-from services.contract.checks import at_most, text, token_ids
+from services.contract.checks import at_most, text, whole
 from services.contract.errors import (
     DeadlineError,
     InvalidField,
@@ -19,20 +19,23 @@ from services.contract.errors import (
     UnsupportedError,
 )
 from services.contract.wire import refuse_unknown
-from services.gateway import replies, status
+from services.gateway import replies, status, texts
 from services.gateway.assemble import Assembler
 from services.gateway.front import Door, ServedEngine
 from services.gateway.info import ServerFacts
+from services.gateway.live import LiveRequests
 from services.gateway.peers import PeerStreams
+from services.gateway.prompts import PromptReader
 from services.gateway.recorder import Recorder
-from services.gateway.requests import Delta, Finished, Prefilled
+from services.gateway.requests import Delta, Finished
 from services.gateway.session import ChoiceEvent, Session
 from services.gateway.trace import TraceHub
-from services.gateway.translate import GenerateRequest, Translator
+from services.gateway.translate import GenerateRequest, Resolved, Translator
 
 gen = pb.generation_pb2
 Context: TypeAlias = grpc.aio.ServicerContext
-_LARGE_BYTES = 1 << 16
+T = TypeVar("T")
+_LARGE_BYTES = 1 << 12
 
 
 class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
@@ -52,12 +55,13 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         self._clock = clock
         self._facts = facts
         self._hub = TraceHub()
+        self._requests = LiveRequests()
+        vocab_size, context = engine.group.vocab_size, engine.defaults.context_length
         self._translator = Translator(
             facts.model,
-            engine.codec,
-            engine.template,
+            PromptReader(engine.codec, engine.template, vocab_size, context),
             engine.defaults,
-            engine.group.vocab_size,
+            vocab_size,
             engine.traits,
             has_mtp=engine.traits.drafting is not None or facts.description.num_mtp_parameters > 0,
             test_drafters=test_drafters,
@@ -89,7 +93,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         try:
             yield assembler.start()
             async for item in self._live(session, assembler, context):
-                for message in self._messages(assembler, item):
+                for message in assembler.messages(item.choice_index, item.event):
                     yield message
         finally:
             session.close()
@@ -97,58 +101,40 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
 
     @status.unary
     async def Abort(self, request: gen.AbortRequest, context: Context) -> gen.AbortResponse:
-        """Stop requests; an unknown id is found=false, not an error."""
+        """Stop requests of the caller's tenant; an unknown id is found=false, not an error."""
         refuse_unknown(request)
         at_most(request.request_ids, limits.MAX_ABORT_IDS, "request_ids")
-        ids = list(request.request_ids)
-        if request.all:
-            ids.extend(self._clock.scheduler.live_ids())
-        results = [gen.AbortResult(request_id=i, found=self._clock.cancel(i)) for i in ids]
-        return gen.AbortResponse(results=results)
+        if request.all and request.request_ids:
+            raise InvalidField("ALL_AND_IDS", "set beside ids; send one of both", "all")
+        tenant = tenant_of(context)
+        ids = self._requests.of(tenant) if request.all else request.request_ids
+        return gen.AbortResponse(results=[self._abort(tenant, name) for name in ids])
+
+    def _abort(self, tenant: str, request_id: str) -> gen.AbortResult:
+        ticket = self._requests.find(tenant, request_id)
+        found = ticket is not None and self._clock.cancel(ticket.engine_id)
+        return gen.AbortResult(request_id=request_id, found=found)
 
     @status.unary
     async def Tokenize(
         self, request: gen.TokenizeRequest, context: Context
     ) -> gen.TokenizeResponse:
         """Return a text's ids; offsets are in characters."""
-        refuse_unknown(request)
-        self._translator.check_model(request.model)
-        content = text(request.text, limits.MAX_PROMPT_BYTES, "text")
-        codec = self._engine.codec
-        parse = request.parse_special or not request.HasField("parse_special")
-        if not request.return_offsets:
-            ids = codec.encode(content) if parse else codec.encode_plain(content)
-            return gen.TokenizeResponse(token_ids=ids, count=len(ids))
-        if not parse:
-            message = "offsets are of parsed text; set parse_special or leave offsets out"
-            raise InvalidField("OFFSETS", message, "return_offsets")
-        encoding = codec.tokenizer.encode(content, add_special_tokens=False)
-        offsets = [gen.TokenOffset(start=a, end=b) for a, b in encoding.offsets]
-        return gen.TokenizeResponse(
-            token_ids=encoding.ids, count=len(encoding.ids), offsets=offsets
-        )
+        return await _apart(request, texts.tokenize, self._translator, request)
 
     @status.unary
     async def Detokenize(
         self, request: gen.DetokenizeRequest, context: Context
     ) -> gen.DetokenizeResponse:
         """Return the text of ids."""
-        refuse_unknown(request)
-        self._translator.check_model(request.model)
-        vocab_size = self._engine.group.vocab_size
-        ids = token_ids(request.token_ids, vocab_size, limits.MAX_TOKENIZE_IDS, "token_ids")
-        skip = request.skip_special_tokens or not request.HasField("skip_special_tokens")
-        return gen.DetokenizeResponse(text=self._engine.codec.decode(ids, skip))
+        return await _apart(request, texts.detokenize, self._translator, request)
 
     @status.unary
     async def RenderChat(
         self, request: gen.RenderChatRequest, context: Context
     ) -> gen.RenderChatResponse:
         """Return a chat prompt's text and ids without generating."""
-        refuse_unknown(request)
-        self._translator.check_model(request.model)
-        rendered, ids = self._translator.render(request.chat)
-        return gen.RenderChatResponse(text=rendered, token_ids=ids, count=len(ids))
+        return await _apart(request, texts.render_chat, self._translator, request)
 
     @status.unary
     async def ListModels(
@@ -190,11 +176,13 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         if not self._engine.traits.has_trees:
             message = f"{self._engine.traits.name} has no trees to watch; serve with lumotree"
             raise UnsupportedError("NOT_BUILT", message)
-        text(request.request_id, limits.MAX_REQUEST_ID, "request_id")
+        name = text(request.request_id, limits.MAX_REQUEST_ID, "request_id")
+        level = request.trace_level or gen.TRACE_LEVEL_STEPS
+        if level < gen.TRACE_LEVEL_STEPS:
+            raise InvalidField("TRACE_LEVEL", "use STEPS or FULL_TREE", "trace_level")
+        left = whole(request.max_steps, 0, 2**31 - 1, "max_steps") or -1
         self._peers.enter(context)
-        level = request.trace_level or gen.TRACE_LEVEL_FULL_TREE
-        watcher = self._hub.open(request.request_id)
-        left = request.max_steps if request.HasField("max_steps") else -1
+        watcher = self._hub.open(tenant_of(context), name)
         try:
             while left != 0:
                 traced = await watcher.queue.get()
@@ -213,32 +201,25 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         self._peers.enter(context)
         request_id = text(request.request_id, limits.MAX_REQUEST_ID, "request_id")
         request_id = request_id or f"req-{secrets.token_hex(8)}"
-        tenant = self._tenant(context)
-        if request.ByteSize() > _LARGE_BYTES:  # its tokens take long; others go on meanwhile
-            resolved = await asyncio.to_thread(self._translator.resolve, request, tenant)
-        else:
-            resolved = self._translator.resolve(request, tenant)
-        session = Session(self._clock, request_id, resolved)
+        tenant = tenant_of(context)
+        resolved = await _apart(request, self._translator.resolve, request, tenant)
+        if context.time_remaining() == 0.0:
+            raise DeadlineError("DEADLINE", "the deadline passed before any work")
+        ticket = self._requests.enter(tenant, request_id)
+        session = Session(self._clock, self._requests, ticket, resolved)
         context.add_done_callback(lambda _: session.close())
         session.start(request)
-        assembler = Assembler(
-            request,
-            request_id,
-            self._facts.model,
-            resolved,
-            self._engine.defaults.eos_ids,
-            self._engine.group.epoch,
-        )
-        return session, assembler
+        return session, self._assembler(request, request_id, resolved)
+
+    def _assembler(
+        self, request: GenerateRequest, request_id: str, resolved: Resolved
+    ) -> Assembler:
+        eos_ids, epoch = self._engine.defaults.eos_ids, self._engine.group.epoch
+        return Assembler(request, request_id, self._facts.model, resolved, eos_ids, epoch)
 
     def _record(self, assembler: Assembler) -> None:
         if self._recorder is not None:
             self._recorder.add(assembler)
-
-    def _tenant(self, context: Context) -> str:
-        identity = context.auth_context().get("x509_common_name") or [b""]
-        name = bytes(identity[0]).decode(errors="replace")
-        return name[: limits.MAX_TENANT // 3]
 
     async def _live(
         self, session: Session, assembler: Assembler, context: Context
@@ -250,7 +231,8 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
             async with asyncio.timeout(limit), aclosing(session.events()) as events:
                 async for item in events:
                     if isinstance(item.event, Delta):
-                        self._hub.publish(assembler.tag(item.choice_index, item.event), item.event)
+                        tag = assembler.tag(item.choice_index, item.event)
+                        self._hub.publish(session.ticket.tenant, tag, item.event)
                     yield item
         except TimeoutError:
             message = f"the deadline passed after {assembler.total_tokens} tokens"
@@ -259,14 +241,16 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
             message = f"{error.message}; {assembler.total_tokens} tokens were sent"
             raise UnavailableError(error.reason, message) from None
 
-    def _messages(
-        self, assembler: Assembler, item: ChoiceEvent
-    ) -> list[gen.GenerateStreamResponse]:
-        choice, event = item.choice_index, item.event
-        if isinstance(event, Prefilled):
-            return [assembler.progress(choice, event.done, event.total)]
-        if isinstance(event, Delta):
-            return [assembler.chunk(choice)] if assembler.add(choice, event) else []
-        if isinstance(event, Finished):
-            return list(assembler.end_of(choice, event))
-        return []
+
+def tenant_of(context: Context) -> str:
+    """Return whose call it is: its client certificate's name, or nobody's without one."""
+    identity = context.auth_context().get("x509_common_name") or [b""]
+    name = bytes(identity[0]).decode(errors="replace")
+    return name[: limits.MAX_TENANT // 3]
+
+
+async def _apart(request: Any, work: Callable[..., T], *arguments: Any) -> T:
+    """Return what `work` does; on a thread for a large request, so that others go on meanwhile."""
+    if request.ByteSize() > _LARGE_BYTES:
+        return await asyncio.to_thread(work, *arguments)
+    return work(*arguments)

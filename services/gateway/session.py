@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from services.contract import pb
 from services.contract.errors import ExhaustedError
 from services.gateway.front import Door
+from services.gateway.live import LiveRequests, Ticket
 from services.gateway.requests import Delta, Event, Finished, FinishReason, GenerationRequest
 from services.gateway.translate import GenerateRequest, Resolved
 
@@ -26,7 +27,7 @@ class ChoiceEvent:
 
 
 class Session:
-    """The live side of one request.
+    """The live side of one request; its id is free again when it is closed.
 
     Events cross from the engine's thread into the event loop through a bounded queue. A
     reader that falls behind by more than MAX_PENDING tree nodes and log-probabilities loses its
@@ -35,9 +36,12 @@ class Session:
     Numbers a pending node costs at most about 100 bytes: a stopped reader costs < 1 MiB.
     """
 
-    def __init__(self, clock: Door, request_id: str, resolved: Resolved) -> None:
-        self.request_id = request_id
+    def __init__(
+        self, clock: Door, requests: LiveRequests, ticket: Ticket, resolved: Resolved
+    ) -> None:
+        self.ticket = ticket
         self.resolved = resolved
+        self._requests = requests
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[ChoiceEvent] = asyncio.Queue(MAX_EVENTS)
@@ -58,20 +62,21 @@ class Session:
                 self._clock.submit(self._choice(request, index, skip))
                 self._is_submitted = True
             except Exception:
-                self.cancel()
+                self.close()
                 raise
 
     def close(self) -> None:
         """Stop what still runs and forget what is unread; safe to call again."""
         self._is_closed = True
         self.cancel()
+        self._requests.leave(self.ticket)
         while not self._queue.empty():
             self._queue.get_nowait()
 
     def cancel(self) -> None:
-        """Stop all choices before their next cycle; a refused one's id is another request's."""
+        """Stop all choices before their next cycle."""
         if self._is_submitted:
-            self._clock.cancel(self.request_id)
+            self._clock.cancel(self.ticket.engine_id)
 
     async def events(self) -> AsyncGenerator[ChoiceEvent, None]:
         """Yield events until every choice has ended.
@@ -97,7 +102,7 @@ class Session:
     ) -> GenerationRequest:
         resolved = self.resolved
         return GenerationRequest(
-            request_id=self.request_id,
+            request_id=self.ticket.engine_id,
             choice_index=index,
             prompt_ids=resolved.prompt_ids,
             sampling=resolved.sampling,

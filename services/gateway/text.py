@@ -64,9 +64,15 @@ class TextCodec:
         """Number of ids that stand for text."""
         return int(self.tokenizer.get_vocab_size(with_added_tokens=True))
 
+    @cached_property
+    def longest_token_bytes(self) -> int:
+        """Most bytes that one id stands for."""
+        return max(len(self.bytes_of(token)) for token in range(self.vocab_size))
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text in which control-token literals are control tokens."""
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        # A batch of one lets other threads run meanwhile; `encode` does not.
+        return list(self.tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def encode_plain(self, text: str) -> list[int]:
         """Return the ids of a text in which no literal becomes a control token."""

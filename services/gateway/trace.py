@@ -24,6 +24,7 @@ class TracedStep:
 class Watcher:
     """One watcher's queue; a full queue loses the newest step and counts it."""
 
+    tenant: str
     request_id: str
     queue: asyncio.Queue[TracedStep] = field(default_factory=lambda: asyncio.Queue(MAX_STEPS))
     num_lost: int = 0
@@ -35,9 +36,9 @@ class TraceHub:
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
 
-    def open(self, request_id: str) -> Watcher:
-        """Return a watcher of one request, or of all with an empty id."""
-        watcher = Watcher(request_id)
+    def open(self, tenant: str, request_id: str) -> Watcher:
+        """Return a watcher of one request of a tenant, or of all of them with an empty id."""
+        watcher = Watcher(tenant, request_id)
         self._watchers.add(watcher)
         return watcher
 
@@ -45,10 +46,10 @@ class TraceHub:
         """Stop handing steps to a watcher."""
         self._watchers.discard(watcher)
 
-    def publish(self, tag: TreeTag, delta: Delta) -> None:
-        """Hand one step to everyone who watches its request."""
+    def publish(self, tenant: str, tag: TreeTag, delta: Delta) -> None:
+        """Hand one step of a tenant's request to everyone of the tenant who watches it."""
         for watcher in self._watchers:
-            if watcher.request_id in ("", tag.request_id):
+            if watcher.tenant == tenant and watcher.request_id in ("", tag.request_id):
                 self._offer(watcher, TracedStep(tag, delta, watcher.num_lost))
 
     def _offer(self, watcher: Watcher, step: TracedStep) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +15,10 @@ from services.contract.errors import (
 )
 from services.contract.sampling import Budget, Drafting, SamplingParams
 from services.contract.wire import refuse_unknown, refuse_unsupported
-from services.gateway.chat import ChatTemplate
 from services.gateway.defaults import Defaults, resolve_drafting
 from services.gateway.front import Traits
 from services.gateway.names import check_served
-from services.gateway.text import TextCodec
+from services.gateway.prompts import PromptReader, listed_ids, set_or
 
 gen = pb.generation_pb2
 GenerateRequest = gen.GenerateRequest | gen.GenerateStreamRequest
@@ -31,13 +28,6 @@ _MODES = {
     gen.SPECULATION_MODE_OFF: "off",
     gen.SPECULATION_MODE_CHAIN: "chain",
     gen.SPECULATION_MODE_TREE: "tree",
-}
-_ROLES = {
-    gen.ROLE_SYSTEM: "system",
-    gen.ROLE_DEVELOPER: "developer",
-    gen.ROLE_USER: "user",
-    gen.ROLE_ASSISTANT: "assistant",
-    gen.ROLE_TOOL: "tool",
 }
 _REMEMBERED = re.compile(r"random|(oracle|adversarial:\d{1,2}):@[\w-]{1,64}")
 _PLAIN_SAMPLING = (
@@ -77,8 +67,7 @@ class Translator:
     """
 
     model: str
-    codec: TextCodec
-    template: ChatTemplate
+    prompts: PromptReader
     defaults: Defaults
     vocab_size: int
     traits: Traits
@@ -99,7 +88,7 @@ class Translator:
         self.traits.check(request)
         self.check_model(request.model)
         _refuse_cache(request)
-        ids, shown = self.prompt(request)
+        ids, shown = self.prompts.read(request)
         sampling = self._sampling(request)
         sampling.check_vocabulary(self.vocab_size)
         drafting = self._drafting(request, tenant)
@@ -112,41 +101,15 @@ class Translator:
             warnings=self._fallbacks(drafting, request.speculation.strict),
             tie_policy=self.traits.tie_policy,
             stop=_stop_strings(request),
-            num_choices=whole(_or(request.sampling, "n", 1), 1, limits.MAX_CHOICES, "sampling.n"),
-            time_limit_ms=whole(
-                _or(request.stop, "time_limit_ms", 0), 0, limits.MAX_TIME_MS, "stop.time_limit_ms"
+            num_choices=whole(
+                set_or(request.sampling, "n", 1), 1, limits.MAX_CHOICES, "sampling.n"
             ),
-        )
-
-    def prompt(self, request: GenerateRequest) -> tuple[list[int], str]:
-        """Return a prompt's ids and its text."""
-        kind = request.WhichOneof("prompt")
-        if kind == "text":
-            prompt = text(request.text.text, limits.MAX_PROMPT_BYTES, "text.text")
-            parse = _or(request.text, "parse_special", True)
-            encode = self.codec.encode if parse else self.codec.encode_plain
-            return _some(encode(prompt), "text.text"), prompt
-        if kind == "token_ids":
-            ids = _ids(request.token_ids.ids, self.vocab_size, limits.MAX_CONTEXT, "token_ids.ids")
-            return _some(ids, "token_ids.ids"), self.codec.decode(ids, skip_special=False)
-        if kind == "chat":
-            rendered, ids = self.render(request.chat)
-            return ids, rendered
-        raise InvalidField("NO_PROMPT", "not set; send text, token_ids or chat", "prompt")
-
-    def render(self, chat: gen.ChatPrompt) -> tuple[str, list[int]]:
-        """Return a chat prompt's text and ids."""
-        at_most(chat.messages, limits.MAX_MESSAGES, "chat.messages")
-        at_most(chat.tools, limits.MAX_TOOLS, "chat.tools")
-        if chat.continue_final_message:
-            message = "not supported: an answer cannot continue a message; leave it out"
-            raise UnsupportedError("NOT_BUILT", message, "chat.continue_final_message")
-        uses_tools = chat.tool_choice != gen.TOOL_CHOICE_NONE
-        return self.template.render(
-            [_message(m, i) for i, m in enumerate(chat.messages)],
-            [_tool(t, i) for i, t in enumerate(chat.tools)] if uses_tools else [],
-            {k: _json_or_text(v) for k, v in chat.chat_template_kwargs.items()},
-            add_generation_prompt=_or(chat, "add_generation_prompt", True),
+            time_limit_ms=whole(
+                set_or(request.stop, "time_limit_ms", 0),
+                0,
+                limits.MAX_TIME_MS,
+                "stop.time_limit_ms",
+            ),
         )
 
     def _sampling(self, request: GenerateRequest) -> SamplingParams:
@@ -156,14 +119,17 @@ class Translator:
         }
         if given.get("top_k") == -1:
             given["top_k"] = 0
-        if options.greedy:
-            given["temperature"] = 0.0
+        if options.greedy and given.setdefault("temperature", 0.0) != 0.0:
+            message = f"greedy is temperature 0, not {options.temperature:g}; send one of both"
+            raise InvalidField("GREEDY", message, "sampling.greedy")
         bias = sorted(options.logit_bias.items())
-        _ids([i for i, _ in bias], self.vocab_size, limits.MAX_BIAS_IDS, "sampling.logit_bias")
+        listed_ids(
+            [i for i, _ in bias], self.vocab_size, limits.MAX_BIAS_IDS, "sampling.logit_bias"
+        )
         given["logit_bias"] = tuple(bias)
         for name in ("allowed_token_ids", "banned_token_ids"):
             given[name] = tuple(
-                _ids(
+                listed_ids(
                     getattr(options, name),
                     self.vocab_size,
                     limits.MAX_LISTED_IDS,
@@ -172,14 +138,15 @@ class Translator:
             )
         if output.HasField("logprobs"):
             given["num_logprobs"] = whole(
-                output.logprobs, -1, limits.MAX_LOGPROBS, "output.logprobs"
+                output.logprobs, 0, limits.MAX_LOGPROBS, "output.logprobs"
             )
+        whole(output.stream_interval, 0, limits.MAX_NEW_TOKENS, "output.stream_interval")
         given["processed_logprobs"] = output.logprobs_mode == gen.LOGPROBS_MODE_PROCESSED
         return self.defaults.resolve_sampling(given)
 
     def _budget(self, request: GenerateRequest, prompt_tokens: int) -> Budget:
         options = request.stop
-        stop_ids = _ids(
+        stop_ids = listed_ids(
             options.stop_token_ids, self.vocab_size, limits.MAX_STOP_IDS, "stop.stop_token_ids"
         )
         wanted = options.max_tokens if options.HasField("max_tokens") else None
@@ -203,7 +170,7 @@ class Translator:
         if not options.HasField("mode") and shape is not None:
             mode = "off" if shape == "root" else "chain" if shape.startswith("chain-") else "tree"
         chosen = resolve_drafting(
-            mode, shape, options.drafter or "mtp", _or(options, "suffix", True)
+            mode, shape, options.drafter or "mtp", set_or(options, "suffix", True)
         )
         _check_drafter(chosen.drafter, self.test_drafters)
         return Drafting(chosen.shape, chosen.drafter, chosen.suffix, f"{tenant}/{salt}")
@@ -242,58 +209,3 @@ def _stop_strings(request: GenerateRequest) -> tuple[str, ...]:
         if not text(stop, limits.MAX_STOP_BYTES, f"stop.stop[{index}]"):
             raise InvalidField("EMPTY_STOP", "empty; leave it out", f"stop.stop[{index}]")
     return tuple(request.stop.stop)
-
-
-def _ids(values: Any, vocab_size: int, limit: int, field: str) -> list[int]:
-    at_most(values, limit, field)
-    for index, value in enumerate(values):
-        if not 0 <= value < vocab_size:
-            message = f"{value} is outside 0..{vocab_size - 1}"
-            raise InvalidField("TOKEN_OUT_OF_VOCABULARY", message, f"{field}[{index}]")
-    return list(values)
-
-
-def _some(ids: list[int], field: str) -> list[int]:
-    if not ids:
-        raise InvalidField("EMPTY_PROMPT", "the prompt has no token; send one", field)
-    return ids
-
-
-def _or(message: Any, name: str, default: Any) -> Any:
-    return getattr(message, name) if message.HasField(name) else default
-
-
-def _message(message: gen.ChatMessage, index: int) -> dict[str, Any]:
-    if message.role not in _ROLES:
-        raise InvalidField("NO_ROLE", "not set; name a role", f"chat.messages[{index}].role")
-    fields: dict[str, Any] = {"role": _ROLES[message.role], "content": message.content}
-    for name in ("name", "tool_call_id"):
-        if message.HasField(name):
-            fields[name] = getattr(message, name)
-    if message.HasField("reasoning"):
-        fields["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        fields["tool_calls"] = [_call(call) for call in message.tool_calls]
-    return fields
-
-
-def _call(call: gen.ToolCall) -> Mapping[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments_json}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _tool(tool: gen.Tool, index: int) -> dict[str, Any]:
-    field = f"chat.tools[{index}].parameters_json"
-    try:
-        parameters = json.loads(tool.parameters_json or "{}")
-    except json.JSONDecodeError as error:
-        raise InvalidField("TOOL_PARAMETERS", f"not JSON: {error}", field) from None
-    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": function}
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except json.JSONDecodeError:
-        return value

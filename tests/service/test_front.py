@@ -263,7 +263,11 @@ def test_neighbours_do_not_change_an_answer(client: Client, server: RunningServe
 
 
 def test_trace_shows_the_steps_of_a_request(client: Client) -> None:
-    watch = client.stub.WatchSpecTrace(gen.WatchSpecTraceRequest(request_id="seen", max_steps=3))
+    watch = client.stub.WatchSpecTrace(
+        gen.WatchSpecTraceRequest(
+            request_id="seen", max_steps=3, trace_level=gen.TRACE_LEVEL_FULL_TREE
+        )
+    )
     time.sleep(0.1)
     answer = client.generate(PROMPT, max_tokens=48, request_id="seen", temperature=0.0)
     steps = list(watch)
