@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,21 +116,111 @@ def test_only_the_right_certificate_passes(
     assert set(refused) == {grpc.StatusCode.UNAVAILABLE}
 
 
+def _channel(target: str, folder: Path, name: str, **options: str) -> grpc.Channel:
+    """Return a channel of the client certificate `name` of a folder."""
+    pair = (folder / f"{name}.key").read_bytes(), (folder / f"{name}.pem").read_bytes()
+    credentials = grpc.ssl_channel_credentials((folder / "ca.pem").read_bytes(), *pair)
+    return grpc.secure_channel(target, credentials, tuple(options.items()))
+
+
+def _ask(channel: grpc.Channel) -> tuple[grpc.StatusCode | None, float]:
+    """Return the code of a refused call, None for an answered one, and its seconds."""
+    begun = time.monotonic()
+    with channel:
+        try:
+            pb.generation_pb2_grpc.GenerationServiceStub(channel).GetLoad(
+                gen.GetLoadRequest(), timeout=2
+            )
+        except grpc.RpcError as error:
+            return error.code(), time.monotonic() - begun
+    return None, time.monotonic() - begun
+
+
+@pytest.mark.parametrize(("name", "passes"), [("localhost", True), ("other.example", False)])
 def test_wrong_server_name_is_refused(
+    mutual: RunningServer, certificates: tuple[Path, Path], name: str, passes: bool
+) -> None:
+    """The control is in the row: the same connection by the certificate's own name."""
+    override = {"grpc.ssl_target_name_override": name}
+    channel = _channel(f"localhost:{mutual.server.port}", certificates[0], "client", **override)
+    assert _ask(channel)[0] is (None if passes else grpc.StatusCode.UNAVAILABLE)
+
+
+def _issue(folder: Path, name: str, common_name: str, *validity: str) -> None:
+    """Make a client certificate of the authority in `folder`."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    subject = ["-subj", f"/CN={common_name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"]
+    signed = ["-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"]
+    for command in (
+        ["openssl", "req", *key, *subject],
+        ["openssl", "x509", "-req", *signed, *(validity or ("-days", "1")), "-out", f"{name}.pem"],
+    ):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def test_expired_certificate_is_refused(
     mutual: RunningServer, certificates: tuple[Path, Path]
 ) -> None:
-    right = certificates[0]
-    files = {"cert": right / "client.pem", "key": right / "client.key"}
-    target = f"127.0.0.2:{mutual.server.port}"
-    with (
-        Client(target, root_cert=right / "ca.pem", **files) as client,
-        pytest.raises(grpc.RpcError) as caught,
-    ):
-        client.generate("x", max_tokens=1, timeout=2)
-    assert caught.value.code() in (
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-    )
+    folder, target = certificates[0], f"localhost:{mutual.server.port}"
+    _issue(folder, "fresh", "fresh")
+    _issue(folder, "expired", "expired", "-days", "-1")
+    assert _ask(_channel(target, folder, "expired"))[0] is grpc.StatusCode.UNAVAILABLE
+    assert _ask(_channel(target, folder, "fresh"))[0] is None, "the control"
+
+
+def test_a_handshake_is_refused_within_fifty_milliseconds(
+    mutual: RunningServer, certificates: tuple[Path, Path]
+) -> None:
+    target, seconds = f"localhost:{mutual.server.port}", []
+    for _ in range(5):
+        code, took = _ask(_channel(target, certificates[1], "client"))
+        assert code is grpc.StatusCode.UNAVAILABLE
+        seconds.append(took)
+    assert min(seconds) < 0.05, seconds
+
+
+def test_a_tenant_neither_sees_nor_stops_requests_of_another(
+    mutual: RunningServer, certificates: tuple[Path, Path]
+) -> None:
+    """S7: by client certificate. Steps hold tokens; ids may hold anything."""
+    folder, target = certificates[0], f"localhost:{mutual.server.port}"
+    _issue(folder, "second", "second tenant")
+    request = gen.GenerateStreamRequest(request_id="mine", text={"text": "secret"})
+    request.stop.max_tokens, request.stop.ignore_eos = 400, True
+    with _channel(target, folder, "client") as ours, _channel(target, folder, "second") as other:
+        owner = pb.generation_pb2_grpc.GenerationServiceStub(ours)
+        stranger = pb.generation_pb2_grpc.GenerationServiceStub(other)
+        watches = {
+            who: stub.WatchSpecTrace(gen.WatchSpecTraceRequest(request_id=name), timeout=4)
+            for who, stub, name in (
+                ("all", stranger, ""),
+                ("named", stranger, "mine"),
+                ("owner", owner, ""),
+            )
+        }
+        time.sleep(0.2)
+        call = owner.GenerateStream(request)
+        assert next(call).HasField("start")
+        assert [
+            r.found for r in stranger.Abort(gen.AbortRequest(request_ids=["mine"])).results
+        ] == [False]
+        assert not stranger.Abort(gen.AbortRequest(all=True)).results
+        same = gen.GenerateRequest(request_id="mine", text={"text": "x"}, stop={"max_tokens": 1})
+        assert stranger.Generate(same).request_id == "mine", "their own id of that name"
+        assert len(list(call)) > 1
+        counts = {who: len(_steps(watch)) for who, watch in watches.items()}
+    assert counts["all"] == counts["named"] == 1, "their own request's one step"
+    assert counts["owner"] > 20, "the control: the owner sees its own"
+
+
+def _steps(watch: Iterator[gen.WatchSpecTraceResponse]) -> list[gen.WatchSpecTraceResponse]:
+    """Return what a watch shows until its deadline."""
+    seen = []
+    with pytest.raises(grpc.RpcError) as caught:
+        for step in watch:
+            seen.append(step)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    return seen
 
 
 def test_renewed_certificates_are_served_without_a_restart(tmp_path: Path) -> None:

@@ -37,9 +37,7 @@ def _refused(call: Any, *arguments: Any, **options: Any) -> tuple[str, str, str]
     return refusal(caught.value)
 
 
-@pytest.mark.parametrize(
-    "data", [b"\xff\xff\xff", b"\x0a\xff", b"\x0b", b"\x0a\x01\xff"]
-)
+@pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\xff", b"\x0b", b"\x0a\x01\xff"])
 def test_bytes_that_are_no_request_are_invalid(small_server: RunningServer, data: bytes) -> None:
     """Never INTERNAL, which gRPC's own reader would answer."""
     with grpc.insecure_channel(small_server.target) as channel:
