@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -198,6 +199,8 @@ def test_a_tenant_neither_sees_nor_stops_requests_of_another(
                 ("owner", owner, ""),
             )
         }
+        pool = ThreadPoolExecutor(3)
+        steps = {who: pool.submit(_steps, watch) for who, watch in watches.items()}
         time.sleep(0.2)
         call = owner.GenerateStream(request)
         assert next(call).HasField("start")
@@ -208,7 +211,7 @@ def test_a_tenant_neither_sees_nor_stops_requests_of_another(
         same = gen.GenerateRequest(request_id="mine", text={"text": "x"}, stop={"max_tokens": 1})
         assert stranger.Generate(same).request_id == "mine", "their own id of that name"
         assert len(list(call)) > 1
-        counts = {who: len(_steps(watch)) for who, watch in watches.items()}
+        counts = {who: len(seen.result()) for who, seen in steps.items()}
     assert counts["all"] == counts["named"] == 1, "their own request's one step"
     assert counts["owner"] > 20, "the control: the owner sees its own"
 
