@@ -35,6 +35,8 @@ class EngineConfig:
             full context. groups: copies of the three stages, one a GPU host. device: "cpu",
             "cuda" or "cuda:N". dtype: "auto" is float32 on a CPU
             and bfloat16 elsewhere; "bfloat16" on a CPU rounds the operands of matrix products.
+            mps: start an NVIDIA MPS daemon, so that the stage processes' work need not wait
+            for a switch of the GPU between them; for runtime ray on a GPU.
             draft_vocab: ids that the MTP head may draft, the first ones
             (byte-pair ids are ranked by frequency), 0 is all; it changes speed only.
     Raises  InvalidField naming the key.
@@ -55,6 +57,7 @@ class EngineConfig:
     drafter: str = "mtp"
     suffix: bool = True
     draft_vocab: int = 0
+    mps: bool = False
 
     def __post_init__(self) -> None:
         if not text(self.model, 4096, "model"):
@@ -72,6 +75,9 @@ class EngineConfig:
         text(self.drafter, MAX_DRAFTER_CHARS, "drafter")
         flag(self.suffix, "suffix")
         whole(self.draft_vocab, 0, MAX_VOCAB, "draft_vocab")
+        if flag(self.mps, "mps") and (self.runtime != "ray" or self.device == "cpu"):
+            message = "shares a GPU between processes; use runtime ray and device cuda"
+            raise InvalidField("MPS", message, "mps")
 
     @property
     def pages_per_sequence(self) -> int:

@@ -25,7 +25,6 @@ UNSUPPORTED_VALUES: Final = {
     "sampling.tie_policy": ((2,), "top-k keeps boundary ties"),
     "output.parse_tools": ((True,), "tool calls stay in the text"),
     "output.parse_reasoning": ((True,), "reasoning stays in the text"),
-    "output.uniform_stream": ((True,), "deltas follow the drafts; use the unary call"),
     "chat.tool_choice": ((3,), "a tool call cannot be forced"),
 }
 

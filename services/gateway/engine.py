@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +18,11 @@ from services.gateway.requests import Delta, Event, Finished, GenerationRequest
 from services.gateway.router import Router
 from services.gateway.scheduler import Scheduler
 from services.gateway.text import TextCodec
+from services.model.checkpoint import Checkpoint
 from services.model.inspect import CheckpointFacts, describe
 from services.runtime.group import StageGroup
+from services.runtime.host_memory import check_start
+from services.runtime.owners import shared_sizes
 
 Progress = Callable[[str, int, int], None]
 
@@ -55,7 +59,13 @@ class Engine:
 
     @classmethod
     def open(cls, config: EngineConfig, progress: Progress | None = None) -> Engine:
-        """Load a checkpoint and build the three stages where `config.runtime` says."""
+        """Load a checkpoint and build the three stages where `config.runtime` says.
+
+        Raises  PreconditionError where this host has no room for it.
+        """
+        if config.runtime == "inproc" or "RAY_ADDRESS" not in os.environ:
+            sizes = shared_sizes(Checkpoint.open(Path(config.model)).config, config)
+            check_start({name: config.groups * size for name, size in sizes.items()}, config.device)
         if config.runtime == "ray":
             from services.gateway.ray_group import build_ray_groups
 

@@ -28,7 +28,7 @@ def build_ray_groups(config: EngineConfig, progress: Progress | None = None) -> 
         compile_cpu_kernels()  # kept on disk, where the actors of this host find them
     model = Checkpoint.open(Path(config.model)).config
     kinds = {"drafter": DrafterActor, "verifier": VerifierActor, "committer": CommitterActor}
-    session = RaySession(config.device, config.groups)
+    session = RaySession(config.device, config.groups, config.mps)
     groups: list[RayGroup] = []
     try:
         for index in range(config.groups):

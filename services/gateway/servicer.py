@@ -24,6 +24,7 @@ from services.gateway.assemble import Assembler
 from services.gateway.front import Door, ServedEngine
 from services.gateway.info import ServerFacts
 from services.gateway.live import LiveRequests
+from services.gateway.meter import Meter
 from services.gateway.peers import PeerStreams
 from services.gateway.prompts import PromptReader
 from services.gateway.recorder import Recorder
@@ -31,6 +32,9 @@ from services.gateway.requests import Delta, Finished
 from services.gateway.session import ChoiceEvent, Session
 from services.gateway.trace import TraceHub
 from services.gateway.translate import GenerateRequest, Resolved, Translator
+from services.gateway.uniform import TOKENS as UNIFORM_TOKENS
+from services.gateway.uniform import UniformBuffer, uniform
+from services.runtime.host_memory import check_running
 
 gen = pb.generation_pb2
 Context: TypeAlias = grpc.aio.ServicerContext
@@ -55,6 +59,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         self._clock = clock
         self._facts = facts
         self._hub = TraceHub()
+        self._meter = Meter(engine, clock.scheduler)
         self._requests = LiveRequests()
         vocab_size, context = engine.group.vocab_size, engine.defaults.context_length
         self._translator = Translator(
@@ -92,8 +97,13 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         session, assembler = await self._open(request, context)
         try:
             yield assembler.start()
-            async for item in self._live(session, assembler, context):
-                for message in assembler.messages(item.choice_index, item.event):
+            messages = self._messages(session, assembler, context)
+            if request.output.uniform_stream:
+                tokens = request.output.stream_interval or UNIFORM_TOKENS
+                buffer = UniformBuffer(assembler.request_id, tokens)
+                messages = uniform(messages, buffer)
+            async with aclosing(messages):
+                async for message in messages:
                     yield message
         finally:
             session.close()
@@ -167,6 +177,14 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         refuse_unknown(request)
         return self._facts.load(self._clock.scheduler)
 
+    @status.unary
+    async def GetMetrics(
+        self, request: gen.GetMetricsRequest, context: Context
+    ) -> gen.GetMetricsResponse:
+        """Return counters and gauges as Prometheus text."""
+        refuse_unknown(request)
+        return gen.GetMetricsResponse(text=self._meter.text())
+
     @status.stream
     async def WatchSpecTrace(
         self, request: gen.WatchSpecTraceRequest, context: Context
@@ -205,6 +223,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         resolved = await _apart(request, self._translator.resolve, request, tenant)
         if context.time_remaining() == 0.0:
             raise DeadlineError("DEADLINE", "the deadline passed before any work")
+        check_running()
         ticket = self._requests.enter(tenant, request_id)
         session = Session(self._clock, self._requests, ticket, resolved)
         context.add_done_callback(lambda _: session.close())
@@ -216,6 +235,13 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
     ) -> Assembler:
         eos_ids, epoch = self._engine.defaults.eos_ids, self._engine.group.epoch
         return Assembler(request, request_id, self._facts.model, resolved, eos_ids, epoch)
+
+    async def _messages(
+        self, session: Session, assembler: Assembler, context: Context
+    ) -> AsyncGenerator[gen.GenerateStreamResponse, None]:
+        async for item in self._live(session, assembler, context):
+            for message in assembler.messages(item.choice_index, item.event):
+                yield message
 
     def _record(self, assembler: Assembler) -> None:
         if self._recorder is not None:
@@ -230,6 +256,7 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         try:
             async with asyncio.timeout(limit), aclosing(session.events()) as events:
                 async for item in events:
+                    self._meter.see(item.event)
                     if isinstance(item.event, Delta):
                         tag = assembler.tag(item.choice_index, item.event)
                         self._hub.publish(session.ticket.tenant, tag, item.event)

@@ -19,6 +19,7 @@ from services.gateway.defaults import Defaults, resolve_drafting
 from services.gateway.front import Traits
 from services.gateway.names import check_served
 from services.gateway.prompts import PromptReader, listed_ids, set_or
+from services.gateway.uniform import check_uniform
 
 gen = pb.generation_pb2
 GenerateRequest = gen.GenerateRequest | gen.GenerateStreamRequest
@@ -87,6 +88,7 @@ class Translator:
         refuse_unsupported(request)
         self.traits.check(request)
         self.check_model(request.model)
+        check_uniform(request)
         _refuse_cache(request)
         ids, shown = self.prompts.read(request)
         sampling = self._sampling(request)

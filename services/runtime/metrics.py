@@ -79,6 +79,12 @@ class Gauge(Metric):
         return [_line(self.name, (), (), float(self._read()))]
 
 
+class Total(Gauge):
+    """A number that only grows, counted elsewhere and read at the time of asking."""
+
+    kind = "counter"
+
+
 class Histogram(Metric):
     """Counts of observations up to each bound."""
 
@@ -118,6 +124,10 @@ class Registry:
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> Gauge:
         """Add a gauge."""
         return self._add(Gauge(name, text, read))
+
+    def total(self, name: str, text: str, read: Callable[[], float]) -> Total:
+        """Add a counter that is read."""
+        return self._add(Total(name, text, read))
 
     def histogram(self, name: str, text: str, bounds: Sequence[float]) -> Histogram:
         """Add a histogram."""

@@ -143,14 +143,6 @@ def test_a_chat_turn_without_words_is_answered(client: Client, content: str) -> 
     assert len(client.generate(turn, max_tokens=2, ignore_eos=True).token_ids) == 2
 
 
-def test_uniform_chunks_are_refused_by_name(client: Client) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        client.generate(PROMPT, max_tokens=1, uniform_stream=True)
-    assert refusal(caught.value)[:2] == ("UNIMPLEMENTED", "NOT_BUILT")
-    assert "output.uniform_stream" in caught.value.details()
-    assert client.generate(PROMPT, max_tokens=1, uniform_stream=False).token_ids
-
-
 def test_unknown_names_are_not_found(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.generate(PROMPT, model="other", max_tokens=1)

@@ -559,20 +559,22 @@ class Progress(_message.Message):
     def __init__(self, done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Delta(_message.Message):
-    __slots__ = ("text", "token_ids", "logprobs", "num_tokens", "steps", "usage")
+    __slots__ = ("text", "token_ids", "logprobs", "num_tokens", "steps", "usage", "padding")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     text: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedCompositeFieldContainer[_path_pb2.EmittedLogprobs]
     num_tokens: int
     steps: _containers.RepeatedCompositeFieldContainer[SpecStep]
     usage: Usage
-    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_path_pb2.EmittedLogprobs, _Mapping]]] = ..., num_tokens: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[SpecStep, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_path_pb2.EmittedLogprobs, _Mapping]]] = ..., num_tokens: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[SpecStep, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ("finish_reason", "matched_stop", "num_tokens")
@@ -841,6 +843,16 @@ class GetLoadResponse(_message.Message):
     pages_used: int
     speculation: SpecSummary
     def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., queue_limit: _Optional[int] = ..., slots_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_used: _Optional[int] = ..., speculation: _Optional[_Union[SpecSummary, _Mapping]] = ...) -> None: ...
+
+class GetMetricsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetMetricsResponse(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class WatchSpecTraceRequest(_message.Message):
     __slots__ = ("request_id", "trace_level", "max_steps")

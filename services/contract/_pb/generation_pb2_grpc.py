@@ -87,6 +87,11 @@ class GenerationServiceStub:
                 request_serializer=lumotree_dot_v1_dot_generation__pb2.GetLoadRequest.SerializeToString,
                 response_deserializer=lumotree_dot_v1_dot_generation__pb2.GetLoadResponse.FromString,
                 _registered_method=True)
+        self.GetMetrics = channel.unary_unary(
+                '/lumotree.v1.GenerationService/GetMetrics',
+                request_serializer=lumotree_dot_v1_dot_generation__pb2.GetMetricsRequest.SerializeToString,
+                response_deserializer=lumotree_dot_v1_dot_generation__pb2.GetMetricsResponse.FromString,
+                _registered_method=True)
         self.WatchSpecTrace = channel.unary_stream(
                 '/lumotree.v1.GenerationService/WatchSpecTrace',
                 request_serializer=lumotree_dot_v1_dot_generation__pb2.WatchSpecTraceRequest.SerializeToString,
@@ -171,6 +176,13 @@ class GenerationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMetrics(self, request, context):
+        """GetMetrics returns counters and gauges as Prometheus text.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchSpecTrace(self, request, context):
         """WatchSpecTrace sends verify steps as they happen. A watcher that reads too
         slowly loses steps, and is told how many.
@@ -231,6 +243,11 @@ def add_GenerationServiceServicer_to_server(servicer, server):
                     servicer.GetLoad,
                     request_deserializer=lumotree_dot_v1_dot_generation__pb2.GetLoadRequest.FromString,
                     response_serializer=lumotree_dot_v1_dot_generation__pb2.GetLoadResponse.SerializeToString,
+            ),
+            'GetMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMetrics,
+                    request_deserializer=lumotree_dot_v1_dot_generation__pb2.GetMetricsRequest.FromString,
+                    response_serializer=lumotree_dot_v1_dot_generation__pb2.GetMetricsResponse.SerializeToString,
             ),
             'WatchSpecTrace': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchSpecTrace,
@@ -511,6 +528,33 @@ class GenerationService:
             '/lumotree.v1.GenerationService/GetLoad',
             lumotree_dot_v1_dot_generation__pb2.GetLoadRequest.SerializeToString,
             lumotree_dot_v1_dot_generation__pb2.GetLoadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lumotree.v1.GenerationService/GetMetrics',
+            lumotree_dot_v1_dot_generation__pb2.GetMetricsRequest.SerializeToString,
+            lumotree_dot_v1_dot_generation__pb2.GetMetricsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,174 @@
+"""Stages whose importers cannot write: found by the probe, served by order, the same bits."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from services.contract import pb
+from services.contract.errors import ContractError
+from services.gateway.defaults import resolve_drafting
+from services.gateway.engine import Engine, Generation
+from services.gateway.requests import GenerationRequest
+from services.runtime.ipc.host import SharedFile
+from services.runtime.placement import StageActors
+from services.runtime.ray_group import RayGroup
+from tests.service.front import RunningServer, make_engine
+
+PROMPT = "def fibonacci(n):\n"
+TOKENS = 400
+F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python's fcntl has no name for it
+
+
+@pytest.fixture(scope="module")
+def sealing() -> Iterator[pytest.MonkeyPatch]:
+    """From its owner's mapping on, nobody else can map the verifier's memory for writing."""
+    files: list[int] = []
+    make, call = SharedFile.__init__, StageActors.call
+
+    def remember(self: SharedFile, label: str, size_bytes: int) -> None:
+        make(self, label, size_bytes)
+        if label == "verifier":
+            files.append(self._descriptor)
+
+    def seal_after_load(self: StageActors, method: str, *rest: Any, **limit: float) -> Any:
+        answers = call(self, method, *rest, **limit)
+        if method == "load":
+            fcntl.fcntl(files[-1], fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE)
+        return answers
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedFile, "__init__", remember)
+        patch.setattr(StageActors, "call", seal_after_load)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def engine(ray_session: None, sealing: pytest.MonkeyPatch) -> Iterator[Engine]:
+    opened = make_engine(runtime="ray")
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def expected() -> Generation:
+    local = make_engine()
+    try:
+        return _generate(local)
+    finally:
+        local.close()
+
+
+def _generate(engine: Engine, seed: int = 7) -> Generation:
+    ids = tuple(engine.codec.encode(PROMPT))
+    return engine.generate(
+        GenerationRequest(
+            request_id=engine.next_request_id(),
+            prompt_ids=ids,
+            sampling=engine.defaults.resolve_sampling({"seed": seed, "temperature": 0.9}),
+            budget=engine.defaults.resolve_budget(len(ids), TOKENS, 0, True, ()),
+            drafting=resolve_drafting("tree", None, "mtp", suffix=True),
+            sink=lambda event: None,
+            wants_digest=True,
+        )
+    )
+
+
+def _digests(generation: Generation) -> list[bytes]:
+    return [delta.digest for delta in generation.deltas]
+
+
+def test_ordered_publications_give_the_digests_of_one_process(
+    engine: Engine, expected: Generation
+) -> None:
+    found = _generate(engine)
+    assert engine.group.stats()["mode"] == "cpu_shm_ro"
+    assert found.finished.token_ids == expected.finished.token_ids
+    assert _digests(found) == _digests(expected)
+    assert len(_digests(found)) >= 50 and all(_digests(found))
+
+
+def test_another_seed_gives_other_digests(engine: Engine, expected: Generation) -> None:
+    assert _digests(_generate(engine, seed=8)) != _digests(expected)
+
+
+def test_the_mode_is_named_in_server_info(engine: Engine) -> None:
+    server = RunningServer(engine)
+    try:
+        with grpc.insecure_channel(server.target) as channel:
+            stub = pb.generation_pb2_grpc.GenerationServiceStub(channel)
+            info = stub.GetServerInfo(pb.generation_pb2.GetServerInfoRequest())
+    finally:
+        server.stop()
+    assert (info.runtime, info.transport) == ("ray", "cpu_shm_ro")
+
+
+def test_a_killed_committer_comes_back_in_the_same_mode(
+    engine: Engine, expected: Generation
+) -> None:
+    group = engine.group
+    assert isinstance(group, RayGroup)
+    epoch = group.epoch
+    group.arm("committer", "committer.next_root=kill@3")
+    with pytest.raises(ContractError):
+        _generate(engine)
+    end = time.monotonic() + 30
+    while not all(group.health().values()):
+        assert time.monotonic() < end, "the group does not come back"
+        time.sleep(0.02)
+    assert (group.mode, group.epoch > epoch) == ("cpu_shm_ro", True)
+    assert _digests(_generate(engine)) == _digests(expected)
+
+
+@pytest.fixture
+def unread(ray_session: None) -> Iterator[Callable[[str, str], None]]:
+    """Let the probe's read of one direction fail."""
+    call_one = StageActors.call_one
+    with pytest.MonkeyPatch.context() as patch:
+
+        def deny(reader: str, owner: str) -> None:
+            def call(self: StageActors, name: str, method: str, *rest: Any, **limit: float) -> Any:
+                if (name, method, rest[:1]) == (reader, "probe_read", (owner,)):
+                    return False
+                return call_one(self, name, method, *rest, **limit)
+
+            patch.setattr(StageActors, "call_one", call)
+
+        yield deny
+
+
+@pytest.mark.parametrize(("reader", "owner"), [("drafter", "verifier"), ("verifier", "drafter")])
+def test_where_importers_cannot_read_it_refuses_to_start(
+    unread: Callable[[str, str], None], reader: str, owner: str
+) -> None:
+    unread(reader, owner)
+    with pytest.raises(ContractError, match=f"{reader} does not see.*use --runtime inproc"):
+        make_engine(runtime="ray")
+
+
+def test_the_choice_is_logged(
+    unread: Callable[[str, str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    call_one = StageActors.call_one
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.INFO):
+
+        def call(self: StageActors, name: str, method: str, *rest: Any, **limit: float) -> Any:
+            if (name, method, rest[:1]) == ("committer", "probe_write", ("verifier",)):
+                return None
+            return call_one(self, name, method, *rest, **limit)
+
+        patch.setattr(StageActors, "call_one", call)
+        engine = make_engine(runtime="ray")
+    try:
+        assert engine.group.stats()["mode"] == "cpu_shm_ro"
+    finally:
+        engine.close()
+    assert "cpu_shm_ro" in caplog.text and "cannot write" in caplog.text
