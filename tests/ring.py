@@ -25,7 +25,8 @@ from services.contract.sampling import (
 from services.contract.tree import Tree, TreeTag, tree_to_proto
 from services.kernels.tree_tables import build_tables
 from services.model.checkpoint import Checkpoint
-from services.model.weights import load_target
+from services.model.config import ModelConfig
+from services.model.weights import TargetWeights, load_target
 from services.runtime.buffers import Arenas, make_arenas, model_dtype
 from services.runtime.local import LocalGroup
 from services.runtime.ring_guard import check_chunk
@@ -123,6 +124,7 @@ class Ring:
         poison: bool = False,
         num_pages: int = 0,
         device: str = "cpu",
+        loaded: tuple[ModelConfig, TargetWeights] | None = None,
     ) -> None:
         self.config = EngineConfig(
             model=str(folder),
@@ -133,9 +135,7 @@ class Ring:
             num_pages=num_pages,
             threads=1,
         )
-        checkpoint = Checkpoint.open(folder)
-        self.model = checkpoint.config
-        weights = load_target(checkpoint, model_dtype(self.config), device)
+        self.model, weights = loaded or self._load(folder)
         self.arenas = make_arenas(self.model, self.config)
         if poison:
             for arena in (self.arenas.verifier, self.arenas.drafter, self.arenas.committer):
@@ -146,7 +146,12 @@ class Ring:
         stages = self.drafter, self.verifier, self.committer
         self.group = LocalGroup(self.model, stages, EPOCH)
         self.rows: dict[int, Row] = {}
+        self.wants_digest = True
         self._generations = [0] * slots
+
+    def _load(self, folder: Path) -> tuple[ModelConfig, TargetWeights]:
+        checkpoint, dtype = Checkpoint.open(folder), model_dtype(self.config)
+        return checkpoint.config, load_target(checkpoint, dtype, self.config.device)
 
     def start(
         self,
@@ -169,7 +174,7 @@ class Ring:
             sampling=sampling_to_proto(sampling or SamplingParams()),
             budget=budget_to_proto(budget),
             drafting=drafting_to_proto(drafting or Drafting()),
-            wants_digest=True,
+            wants_digest=self.wants_digest,
         )
         self.ask(StageMessage(admit=admit))
         grid, last = self.config.prefill_grid, len(prompt) - 1

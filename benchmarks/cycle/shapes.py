@@ -65,7 +65,7 @@ def random_group(config: EngineConfig, shape: dict[str, object] | None = None) -
     blocks = []
     for parts in (target_parts(model, dtype), mtp_parts(model, dtype)):
         block = empty_block(parts, device)
-        _randomise(FlatWeights.over(parts, block))
+        randomise(FlatWeights.over(parts, block))
         blocks.append(block)
     target, mtp = view_target(model, dtype, blocks[0]), view_mtp(model, dtype, blocks[1])
     # A decode step reads every weight but the embedding, of which it reads a few rows.
@@ -87,7 +87,7 @@ def _group(
     return RandomGroup(group, config, arenas.verifier["words"], size / 1e9)
 
 
-def _randomise(weights: FlatWeights) -> None:
+def randomise(weights: FlatWeights) -> None:
     """Fill matrices with N(0, 1 / fan_in), vectors with small normals around 0 (gates around 1)."""
     for name, view in weights.views.items():
         if view.dim() == 2 and view.dtype == torch.bfloat16:

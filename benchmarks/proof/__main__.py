@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
-from benchmarks.proof.runner import EMBEDDED_MODEL, family_names, prepare, run_families, save
+from benchmarks.proof.runner import (
+    EMBEDDED_MODEL,
+    JOBS,
+    family_names,
+    prepare,
+    run_families,
+    save,
+)
 
 
 def main() -> int:
@@ -15,10 +23,12 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--model", type=Path, default=EMBEDDED_MODEL)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--jobs", type=int, default=JOBS)
     asked = parser.parse_args()
     prepare(asked.device)
     families = family_names(asked.only)
-    report = run_families(families, asked.model, asked.device, lambda text: print(text, flush=True))
+    show = partial(print, flush=True)
+    report = run_families(families, asked.model, asked.device, show, asked.jobs)
     save(report, asked.output)
     print("holds" if report["holds"] else "FAILS", f"in {report['seconds']} s")
     return 0 if report["holds"] else 1

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-FAMILIES = ("components", "faults", "continuation", "sampler", "shapes", "lifecycle")
+# The longest first: several run at a time.
+FAMILIES = (
+    "continuation",
+    "shapes",
+    "sampler",
+    "generations",
+    "faults",
+    "components",
+    "size27b",
+    "lifecycle",
+)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,14 @@ from rich.table import Table
 
 from benchmarks.proof.check import FAMILIES
 from benchmarks.proof.rules import read_rules
-from benchmarks.proof.runner import EMBEDDED_MODEL, family_names, prepare, run_families, save
+from benchmarks.proof.runner import (
+    EMBEDDED_MODEL,
+    JOBS,
+    family_names,
+    prepare,
+    run_families,
+    save,
+)
 
 PLANT_HELP = "Break the system in one named way; exit code 1 if that is seen."
 
@@ -23,6 +31,7 @@ def prove(
     device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
     model: Annotated[Path, typer.Option("--model", help="Checkpoint folder.")] = EMBEDDED_MODEL,
     output: Annotated[Path | None, typer.Option("--output", help="JSON file to write.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Families at a time.")] = JOBS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Prove that tree decoding is plain decoding; exit code 1 if anything stands against it."""
@@ -32,7 +41,8 @@ def prove(
         _plant(plant, model, device, as_json)
         return
     console = Console(stderr=True, quiet=as_json)
-    report = run_families(families, model, device, lambda text: console.print(text, markup=False))
+    show = partial(console.print, markup=False)
+    report = run_families(families, model, device, show, jobs)
     save(report, output)
     _show(report, as_json)
     if not report["holds"]:

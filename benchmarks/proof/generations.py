@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from benchmarks.proof.check import Check
 from benchmarks.proof.world import World
 from services.contract.config import EngineConfig
@@ -9,13 +11,13 @@ from services.contract.sampling import Drafting
 from services.gateway.engine import Engine
 from services.gateway.requests import Event, GenerationRequest
 
-FAMILY = "sampler"
+RULES, FAMILY, NAME = "sampler", "generations", "seeded generations"
 ARMS = {"plain": "root", "chain": "chain-5", "tree": "hydra27"}
 
 
-def generations(world: World) -> Check:
+def run(world: World) -> Iterator[Check]:
     """Compare seeded texts between plain, chain and tree; the control changes the seed."""
-    rules = world.rules[FAMILY]
+    rules = world.rules[RULES]
     config = EngineConfig(
         str(world.model),
         device=world.device,
@@ -34,12 +36,12 @@ def generations(world: World) -> Check:
     same = sum(len(set(pair)) == 1 for pair in pairs)
     moved = sum(a != b for a, b in zip(texts["plain"], other, strict=False))
     detail = {"arms": list(ARMS), "tokens": rules["generation_tokens"]}
-    return Check(FAMILY, "seeded generations", len(pairs), same, moved > 0, detail)
+    yield Check(FAMILY, NAME, len(pairs), same, moved > 0, detail)
 
 
 def _texts(engine: Engine, world: World, shape: str, turn: int) -> list[tuple[int, ...]]:
     """Return the ids of every generation of one arm; the turn moves every seed."""
-    rules = world.rules[FAMILY]
+    rules = world.rules[RULES]
     count = rules["generations"] if turn == 0 else 40
     text = world.texts[0]
     requests = []

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.proof.check import FAMILIES, Check
@@ -16,6 +20,7 @@ from benchmarks.proof.rules import read_rules
 from services.contract.errors import InvalidField
 
 ROOT = Path(__file__).resolve().parents[2]
+JOBS = 2
 EMBEDDED_MODEL = ROOT / "models" / "lumo-tiny"
 
 
@@ -49,27 +54,75 @@ def prepare(device: str) -> None:
 
 
 def run_families(
-    families: list[str], model: Path, device: str, show: Callable[[str], None]
+    families: list[str], model: Path, device: str, show: Callable[[str], None], jobs: int = 1
 ) -> dict[str, Any]:
-    """Run the checks; `show` gets a line as each ends."""
+    """Run the checks; `show` gets a line as each ends.
+
+    Args    jobs: families that run at a time, each in its own process; 1 runs them here.
+    """
     from benchmarks.proof.provenance import provenance
-    from benchmarks.proof.world import World
 
     rules, digest = read_rules()
     show(f"rules {digest}")
-    world, checks = World(rules, model, device), []
     start = time.perf_counter()
-    for family in families:
-        for check in timed(import_module(f"benchmarks.proof.{family}").run(world)):
-            checks.append(check)
-            show(line(check))
+    if jobs > 1:
+        checks = elsewhere(families, model, device, show, jobs)
+    else:
+        checks = here(families, model, device, rules, show)
     return {
         "rules_sha256": digest,
         "provenance": provenance(device, model),
+        "processes": jobs,
         "seconds": round(time.perf_counter() - start, 1),
-        "holds": all(check.holds for check in checks),
-        "checks": [vars(check) | {"holds": check.holds} for check in checks],
+        "holds": all(check["holds"] for check in checks),
+        "checks": checks,
     }
+
+
+def here(
+    families: list[str],
+    model: Path,
+    device: str,
+    rules: dict[str, Any],
+    show: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Run families one after the other in this process."""
+    from benchmarks.proof.world import World
+
+    world, checks = World(rules, model, device), []
+    for family in families:
+        for check in timed(import_module(f"benchmarks.proof.{family}").run(world)):
+            checks.append(vars(check) | {"holds": check.holds})
+            show(line(check))
+    return checks
+
+
+def elsewhere(
+    families: list[str], model: Path, device: str, show: Callable[[str], None], jobs: int
+) -> list[dict[str, Any]]:
+    """Run each family in its own process, `jobs` at a time; return the checks in order."""
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        one = partial(_family, folder=Path(folder), model=model, device=device, show=show)
+        return [check for checks in pool.map(one, families) for check in checks]
+
+
+def _family(
+    family: str, folder: Path, model: Path, device: str, show: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Run one family in a process; a process that ends without a result is a failed check."""
+    output = folder / f"{family}.json"
+    command = [sys.executable, "-m", "benchmarks.proof", "--only", family, "--jobs", "1"]
+    command += ["--device", device, "--model", str(model.resolve()), "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    for text in done.stdout.splitlines()[1:-1]:
+        show(text)
+    if output.exists():
+        found: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["checks"]
+        return found
+    detail = {"exit_code": done.returncode, "error": done.stderr[-2000:]}
+    lost = Check(family, "the family's process ended without a result", 1, 0, True, detail)
+    show(f"{line(lost)}\n{done.stderr[-2000:]}")
+    return [vars(lost) | {"holds": lost.holds}]
 
 
 def timed(checks: Iterator[Check]) -> Iterator[Check]:
@@ -107,7 +160,8 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [
         f"# lumotree prove on {facts['device_name']}: {verdict}",
         "",
-        f"{facts['date']}, {report['seconds']} s, {facts['threads']} thread, {facts['model']},",
+        f"{facts['date']}, {report['seconds']} s, {report['processes']} processes of {facts['threads']} thread,",
+        f"{facts['model']},",
         f"python {facts['python']}, {versions}; rules {report['rules_sha256']}.",
         "",
         "| family | check | cases | passed | control |",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.proof.check import Check, left_out
+from benchmarks.proof.check import Check
 from benchmarks.proof.sampler_faults import SAMPLER_FAULTS, Draw
 from benchmarks.proof.sampler_rig import (
     BUDGET,
@@ -35,27 +35,19 @@ GRID, FORCED, WALKS = "uniform grid", "forced visits", "walks from the root"
 
 def run(world: World) -> Iterator[Check]:
     """Yield the checks of the paper's VII-F, then what it lacks."""
-    from benchmarks.proof.sampler_more import random_rows, tied_rows
+    from benchmarks.proof.sampler_more import histories, random_rows, tied_rows
 
     rules = world.rules[FAMILY]
     params = SamplingParams(**rules["sampling"], seed=world.seed)
     steps = captured_steps(world, params, rules["captured_rows"])
     yield captured_rows(world, steps)
+    yield histories(world, steps)
     chosen = fullest(steps, rules["steps"])
     audits = [Audit(world, compressed(step), index) for index, step in enumerate(chosen)]
     yield from _audits(rules, audits)
     yield from _faults(rules, audits)
     yield random_rows(world)
     yield tied_rows(world)
-    yield _generations(world)
-
-
-def _generations(world: World) -> Check:
-    try:
-        from benchmarks.proof.generations import generations
-    except ImportError as error:
-        return left_out(FAMILY, "seeded generations", f"not run: {error.name} is not installed")
-    return generations(world)
 
 
 def fullest(steps: list[Step], count: int) -> list[Step]:
@@ -68,7 +60,7 @@ def fullest(steps: list[Step], count: int) -> list[Step]:
 def captured_rows(world: World, steps: list[Step]) -> Check:
     """Compare what the verifier's sampler drew on its live rows with brute force."""
     rules = world.rules[FAMILY]
-    seen = held = borders = flat = 0
+    seen = held = borders = moved = 0
     for step in steps:
         for node in range(min(step.tree.num_nodes, rules["captured_rows"] - seen)):
             history = path_tokens(step, node)
@@ -76,12 +68,12 @@ def captured_rows(world: World, steps: list[Step]) -> Check:
             held += token == step.drawn[node] or is_border
             borders += is_border
             if seen % 4 == 0:
-                flattened = list(step.tree.token_ids[1:node])
-                other, _ = wanted_token(step, node, flattened, rules["border"])
-                flat += other != step.drawn[node]
+                other, _ = wanted_token(step, node, history, rules["border"], later=1)
+                moved += other != step.drawn[node]
             seen += 1
-    detail = {"on_a_border": borders, "rows_a_flattened_history_changes": flat, "of": seen // 4}
-    return Check(FAMILY, "captured rows by brute force", seen, held, flat > 0, detail)
+    detail = {"on_a_border": borders, "rows_the_next_random_number_changes": moved, "of": seen // 4}
+    fired = moved > rules["shift_share"] * (seen // 4)
+    return Check(FAMILY, "captured rows by brute force", seen, held, fired, detail)
 
 
 class Audit:
@@ -191,15 +183,17 @@ def seen_by(audit: Audit, draw: Draw) -> list[str]:
     return [GRID, *found] if audit.grid_error(draw) > bound else found
 
 
-def made_case(seed: int, params: SamplingParams, vocab: int = 64, tie_step: float = 0.0) -> Case:
-    """Return a tree whose children are likely, so that walks spread over its nodes."""
+def made_case(
+    seed: int, params: SamplingParams, vocab: int = 64, tie_step: float = 0.0, top: float = 5.5
+) -> Case:
+    """Return a tree whose children have logits near `top`, so that walks spread over it."""
     rng = np.random.default_rng(seed)
     tree = cases.with_tokens(make_tree(HYDRA27), vocab, rng)
     emitted = tuple(int(t) for t in rng.integers(0, vocab, 9))
     logits = cases.make_logits(1, vocab, rng, tie_step)
     for node in range(tree.num_nodes):
         for rank, child in enumerate(tree.children(node)):
-            logits[0, node, tree.token_ids[child]] = 5.5 - 0.5 * rank
+            logits[0, node, tree.token_ids[child]] = top - 0.5 * rank
     return make_case(tree, Sequence(params, BUDGET, (3, 4, 5), emitted), logits)
 
 

@@ -16,7 +16,7 @@ from services.kernels import sample
 from services.kernels.cases import random_tree
 from services.kernels.sample import cases
 from services.kernels.tree_tables import TableViews
-from tests.sampling import Case, grid_words, make_case
+from tests.sampling import Case, distribution, grid_words, make_case
 
 FAMILY, VOCAB = "sampler", 96
 
@@ -58,6 +58,39 @@ def random_rows(world: World) -> Check:
     detail = {"rows_that_ignoring_min_p_changes": changed}
     name = "random rows: penalties, bias, bans, min-p, top-k, top-p"
     return Check(FAMILY, name, seen, held, changed > 0, detail)
+
+
+def histories(world: World, steps: list[Step]) -> Check:
+    """Compare whole distributions of captured rows, flat enough that every token counts.
+
+    The control gives each row the tokens of all earlier nodes instead of its own path's.
+    """
+    rules = world.rules[FAMILY]
+    points, params = rules["history_points"], SamplingParams(**rules["history_sampling"])
+    words = np.repeat(grid_words(points)[:, None], 16, 1)
+    rows = held = other = changed = 0
+    worst = 0.0
+    for step in steps[:: rules["history_every"]]:
+        sequence = replace(step.sequence, params=params)
+        case = make_case(step.tree, sequence, step.logits[None])
+        tokens = draw_rows(case, words, world.device, batch=256)
+        for node in range(step.tree.num_nodes):
+            counts = np.bincount(tokens[:, node], minlength=case.logits.shape[2])
+            error = count_error(counts, case.probabilities(node))
+            held, rows, worst = held + (error <= rules["grid_bound"]), rows + 1, max(worst, error)
+            flat = list(step.tree.token_ids[1:node])
+            if sorted(flat) != sorted(path_tokens(step, node)):
+                other += 1
+                wrong = distribution(case.row(node), sequence, flat)
+                changed += count_error(counts, wrong) > rules["grid_bound"]
+    detail = {"worst": worst, "flattened_history_breaks": changed, "of_rows_it_differs_on": other}
+    fired = changed > rules["flat_share"] * other
+    return Check(FAMILY, "captured rows, whole distributions", rows, held, fired, detail)
+
+
+def count_error(counts: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the largest |count - M p| of a row drawn at M equally spaced uniforms."""
+    return float(np.abs(counts - counts.sum() * probabilities).max())
 
 
 def tied_rows(world: World) -> Check:

@@ -25,6 +25,8 @@ from tests.sampling import Case, distribution, make_case, philox_words
 Words = npt.NDArray[np.uint64]
 Tokens = npt.NDArray[np.int32]
 BATCH = 2048
+BUFFERS = ("words", "path", "sampling", "prompt_mask", "output_counts", "logit_bias")
+BUFFERS += ("logprob_ids", "logprob_values")
 BUDGET = Budget(4096, context_length=16384)
 
 
@@ -89,12 +91,17 @@ def path_tokens(step: Step, node: int) -> list[int]:
     return [step.tree.token_ids[i] for i in step.tree.path_to(node)[1:]]
 
 
-def wanted_token(step: Step, node: int, history: list[int], border: float) -> tuple[int, bool]:
-    """Return the token that brute force draws at a row, and whether its uniform is on a border."""
+def wanted_token(
+    step: Step, node: int, history: list[int], border: float, later: int = 0
+) -> tuple[int, bool]:
+    """Return the token that brute force draws at a row, and whether its uniform is on a border.
+
+    Args    later: take the random number of so many positions further on.
+    """
     sequence = step.sequence
     known = len(sequence.prompt) + len(sequence.emitted)
     seed = np.array([sequence.params.seed], np.uint64)
-    position = np.array([known + step.tree.depths[node]], np.uint64)
+    position = np.array([known + step.tree.depths[node] + later], np.uint64)
     uniform = int(philox_words(seed, sequence.choice_index, position)[0]) / 2**64
     reached = np.cumsum(distribution(step.logits[node].numpy(), sequence, history))
     reached[-1] = 1.0
@@ -134,21 +141,18 @@ def counter_words(case: Case, seeds: Words) -> Words:
 
 def on_device(state: SampleState, device: str) -> SampleState:
     """Return the state with its tensors on a device."""
-    if device == "cpu":
-        return state
-    names = ("words", "path", "sampling", "prompt_mask", "output_counts", "logit_bias")
-    moved = {name: getattr(state, name).to(device) for name in names}
-    logprobs = {n: getattr(state, n).to(device) for n in ("logprob_ids", "logprob_values")}
-    return replace(state, **moved, **logprobs)
+    return replace(state, **{name: getattr(state, name).to(device) for name in BUFFERS})
 
 
 def slab_of(case: Case, batch: int, device: str) -> tuple[torch.Tensor, TableViews, SampleState]:
     """Return the case `batch` times: logits, tables and state on the device."""
-    state = cases.make_state([case.sequence] * batch, case.logits.shape[2], slab=batch)
+    state = cases.make_state([case.sequence], case.logits.shape[2], slab=batch)
+    one = {name: getattr(state, name).to(device) for name in BUFFERS}
+    rows = {name: x.repeat(batch, *[1] * (x.dim() - 1)) for name, x in one.items()}
     block = case.tables.block.repeat(batch, 1)
     block[:, SLOT] = torch.arange(batch)
     logits = case.logits.to(device).expand(batch, -1, -1).contiguous()
-    return logits, TableViews(block.to(device)), on_device(state, device)
+    return logits, TableViews(block.to(device)), replace(state, **rows)
 
 
 def draw_rows(case: Case, words: Words, device: str, batch: int = BATCH) -> Tokens:
