@@ -88,7 +88,7 @@ test-vllm: setup ## the test of the real vLLM; needs make peers
 	test -x .peers/bin/lumotree || { echo "no .peers: run make peers first"; exit 2; }
 	$(PYTEST) -m slow tests/service/test_vllm_engine.py
 
-bench-replay: setup ## plain, chain-5, hydra27, adaptive over recorded requests (<= 15 minutes)
+bench-replay: setup ## plain, chains, hydra27, adaptive over recorded requests (<= 15 minutes)
 	$(BIN)/lumotree replay --output benchmarks/results/replay.json
 	$(BIN)/python -m benchmarks.replay.report benchmarks/results/replay.json benchmarks/reports
 

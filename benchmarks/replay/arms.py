@@ -135,7 +135,7 @@ _PEERS = (
 )
 GROUPS = {"main": _MAIN, "passes": _PASSES, "one-off": _ONE_OFF, "peers": _PEERS}
 ARMS = {arm.name: arm for group in GROUPS.values() for arm in group}
-DEFAULT_ARMS = ("plain", "chain-5", "hydra27", "adaptive")
+DEFAULT_ARMS = ("plain", "chain-3", "chain-5", "chain-7", "hydra27", "adaptive")
 
 
 def named(text: str) -> tuple[str, ...]:
