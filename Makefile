@@ -74,15 +74,15 @@ lock: setup ## re-make the locks, keeping pins that still fit
 	$(PIP_COMPILE) -o requirements/dev.lock requirements/dev.in
 	$(BIN)/python deploy/sbom.py
 
-peers: ## make .peers, the environment of vLLM as an engine and an arm (gigabytes)
+peers: ## make .peers, the environment of vLLM as an engine and an arm (gigabytes, a C++ compiler)
 	test -x $(PEERS) || $(PYTHON) -m venv .peers
 	$(PEERS) -m pip install -qq --no-deps -r requirements/torch.txt -r requirements/peers.txt
 	$(PEERS) -m pip install -qq --no-deps --no-build-isolation -e .
-	PATH="$$PWD/.peers/bin:$$PATH" $(PEERS) -m pip install -qq --no-deps --no-build-isolation \
-		-r requirements/peers-built.txt
 	folder="$$($(PEERS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
 	cp benchmarks/peers/torchvision_stub.py "$$folder"; \
 	echo 'import torchvision_stub' > "$$folder/torchvision_stub.pth"
+	PATH="$$PWD/.peers/bin:$$PATH" $(PEERS) -m pip install -qq --no-deps --no-build-isolation \
+		-r requirements/peers-built.txt
 
 test-vllm: setup ## the test of the real vLLM; needs make peers
 	test -x .peers/bin/lumotree || { echo "no .peers: run make peers first"; exit 2; }
