@@ -96,6 +96,8 @@ def _device(config: EngineConfig) -> str:
     dtype = config.dtype
     if config.device == "cpu":
         return f"cpu, {config.threads} threads, {'float32' if dtype == 'auto' else dtype}"
+    if not torch.cuda.is_available():
+        return f"{config.device}, not on this host"
     name, (major, minor) = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     return f"{name}, sm_{major}{minor}, {'bfloat16' if dtype == 'auto' else dtype}"
 

@@ -51,7 +51,9 @@ def serve(
         OptionalInt, typer.Option("--groups", help="Stage groups, one a GPU host; needs ray.")
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port; 0 takes a free one.")] = 50051,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")
+    ] = 50051,
     tls_cert: Annotated[OptionalFile, typer.Option("--tls-cert", help="PEM chain.")] = None,
     tls_key: Annotated[OptionalFile, typer.Option("--tls-key", help="PEM key.")] = None,
     tls_ca: Annotated[OptionalFile, typer.Option("--tls-ca", help="Asks for client certs.")] = None,
@@ -67,8 +69,11 @@ def serve(
     threads: Annotated[OptionalInt, typer.Option("--threads", help="CPU threads.")] = None,
     device: Annotated[OptionalText, typer.Option("--device", help="cpu, cuda or cuda:N.")] = None,
     dtype: opt.OptionalDtype = None,
+    mps: Annotated[
+        bool | None, typer.Option("--mps", help="Start NVIDIA MPS for the stages of --runtime ray.")
+    ] = None,
     shutdown_timeout: Annotated[
-        float, typer.Option("--shutdown-timeout", help="Seconds live requests may take.")
+        float, typer.Option("--shutdown-timeout", min=0, help="Seconds live requests may take.")
     ] = 30.0,
     record: Annotated[
         OptionalFile, typer.Option("--record", help="Folder that takes requests and answers.")
@@ -93,6 +98,7 @@ def serve(
             "groups": groups,
             "device": device,
             "dtype": dtype,
+            "mps": mps,
             "threads": threads,
             "context_length": max_model_len,
             "max_sequences": max_num_seqs,

@@ -20,6 +20,7 @@ from services.gateway.scheduler import Scheduler
 from services.gateway.text import TextCodec
 from services.model.checkpoint import Checkpoint
 from services.model.inspect import CheckpointFacts, describe
+from services.runtime.devices import check_device
 from services.runtime.group import StageGroup
 from services.runtime.host_memory import check_start
 from services.runtime.owners import shared_sizes
@@ -61,8 +62,10 @@ class Engine:
     def open(cls, config: EngineConfig, progress: Progress | None = None) -> Engine:
         """Load a checkpoint and build the three stages where `config.runtime` says.
 
-        Raises  PreconditionError where this host has no room for it.
+        Raises  PreconditionError where this host lacks the device, or room on it.
         """
+        if config.runtime == "inproc":
+            check_device(config.device)
         if config.runtime == "inproc" or "RAY_ADDRESS" not in os.environ:
             sizes = shared_sizes(Checkpoint.open(Path(config.model)).config, config)
             check_start({name: config.groups * size for name, size in sizes.items()}, config.device)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
+import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import pytest
@@ -19,7 +23,10 @@ from services.gateway import session as session_module
 from services.gateway import status
 from services.gateway.requests import Delta
 from services.gateway.session import Session
-from tests.service.front import RunningServer, refusal, rich_status
+from tests.service import loader
+from tests.service.front import RunningServer, refusal, rich_status, running
+from tests.service.small import small_engine
+from tests.tidy.sources import ROOT
 
 gen = pb.generation_pb2
 LONG = {"max_tokens": 900, "ignore_eos": True, "temperature": 1.0, "seed": 1}
@@ -64,20 +71,21 @@ def test_a_full_queue_refuses_at_once_and_hurts_nobody(
     calls = _fill(client, 2)
     _until(lambda: small_server.engine.scheduler.num_running == 2)
     calls += _fill(client, 4)
-    refused, seconds = 0, []
-    for _ in range(100):
-        begun = time.monotonic()
-        with pytest.raises(grpc.RpcError) as caught:
-            client.generate("one too many", max_tokens=1)
-        seconds.append(time.monotonic() - begun)
-        refused += refusal(caught.value)[:2] == ("RESOURCE_EXHAUSTED", "QUEUE_FULL")
-    details = rich_status(caught.value).details
-    assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in details)
-    assert refused == 100
-    assert sorted(seconds)[49] < 0.02, "p50 of a refusal"
-    assert sorted(seconds)[98] < 0.1, "p99 of a refusal: 20 ms alone, 5 times that beside others"
+    rounds = [sorted(_seconds_to_refusal(client) for _ in range(100)) for _ in range(3)]
     for call in calls:
         call.cancel()
+    assert min(row[98] for row in rounds) <= 0.02, "p99 of a refusal, the best of three rounds"
+
+
+def _seconds_to_refusal(client: Client) -> float:
+    begun = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate("one too many", max_tokens=1)
+    seconds = time.monotonic() - begun
+    assert refusal(caught.value)[:2] == ("RESOURCE_EXHAUSTED", "QUEUE_FULL")
+    details = rich_status(caught.value).details
+    assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in details)
+    return seconds
 
 
 def test_everyone_admitted_under_ten_times_the_load_is_answered(
@@ -100,6 +108,46 @@ def test_everyone_admitted_under_ten_times_the_load_is_answered(
     assert outcomes.count("RESOURCE_EXHAUSTED") > 0
     assert small_server.seconds_to_free() < 1
     small_server.engine.scheduler.check_integrity()
+
+
+OVERLOAD_SECONDS = 60
+
+
+def _offer(server: RunningServer, rate: float, seconds: float) -> list[dict]:
+    """Load a server from another process; return what became of each call."""
+    command = [sys.executable, "-m", "tests.service.loader", server.target]
+    done = subprocess.run(
+        [*command, str(rate), str(seconds)], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    return json.loads(done.stdout)
+
+
+def _rss() -> int:
+    status_text = Path("/proc/self/status").read_text()
+    return int(status_text.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+@pytest.mark.soak
+def test_a_minute_of_ten_times_the_load_costs_nobody_admitted(byte_model: Path) -> None:
+    """Offered calls are refused or whole; the admitted ones' cycles take as long as unloaded."""
+    with running(small_engine(byte_model, max_sequences=1)) as server:
+        server.engine.scheduler._max_queue = 4
+        alone = _offer(server, 0, 10)
+        rate = 10 * len(alone) / 10
+        _offer(server, rate, 10)
+        before = _rss()
+        loaded = _offer(server, rate, OVERLOAD_SECONDS)
+        assert server.seconds_to_free() < 5
+        growth = _rss() - before
+    whole = [one for one in loaded if one["code"] == "OK"]
+    refused = [one["seconds"] for one in loaded if one["code"] == "RESOURCE_EXHAUSTED"]
+    assert len(whole) + len(refused) == len(loaded) and len(refused) > 5 * len(whole)
+    assert {one["tokens"] for one in whole} == {loader.MAX_TOKENS}
+    medians = [statistics.median(one["cycle_ms"] for one in part) for part in (alone, whole)]
+    p99 = sorted(refused)[int(0.99 * len(refused))]
+    print(f"cycle {medians} ms, {len(whole)} whole, {len(refused)} refused in {p99 * 1e3:.1f} ms")
+    assert medians[1] <= 1.2 * medians[0]
+    assert growth <= 8 << 20
 
 
 def test_one_connection_has_a_bounded_number_of_streams(
@@ -137,11 +185,23 @@ def test_a_deadline_is_kept_and_frees_what_it_held(
     calls = _fill(client, 2) if where == "queued" else []
     prompt = "x" * 1000 if where == "prefilling" else "deadline"
     options = dict(LONG, max_tokens=900 if where != "prefilling" else 20)
-    late = min(_seconds_late(client, prompt, options) for _ in range(3))
-    assert late < 0.1, "50 ms alone, twice that beside others, once in three"
+    late, held = [], []
+    for _ in range(3):
+        late.append(_seconds_late(client, prompt, options))
+        held.append(_seconds_until(lambda: _num_live(small_server) == len(calls)))
     for call in calls:
         call.cancel()
-    assert small_server.seconds_to_free() < 0.5, "100 ms alone"
+    assert min(late) <= 0.05 and min(held) <= 0.1, "the best of three"
+
+
+def _num_live(server: RunningServer) -> int:
+    return server.engine.scheduler.num_running + server.engine.scheduler.num_waiting
+
+
+def _seconds_until(condition) -> float:
+    begun = time.monotonic()
+    _until(condition)
+    return time.monotonic() - begun
 
 
 def test_an_expired_request_never_reaches_a_stage(

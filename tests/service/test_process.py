@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -111,7 +112,7 @@ def test_a_served_process_listens_once_drains_and_ends(byte_model: Path, tmp_pat
             begun = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
-            assert time.monotonic() - begun < 0.5, "100 ms alone"
+            assert time.monotonic() - begun < 0.1
             with pytest.raises(grpc.RpcError) as caught:
                 client.generate("late", max_tokens=1)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -171,7 +172,33 @@ def _record_unasked(model: Path, folder: Path) -> list[str]:
     return ["--model", str(model), "--record", str(folder)]
 
 
+def _absent_device(model: Path, folder: Path) -> list[str]:
+    return ["--model", str(model), "--device", "cuda:99"]
+
+
+def _port_beyond_ports(model: Path, folder: Path) -> list[str]:
+    return ["--model", str(model), "--port", "99999"]
+
+
+def _negative_grace(model: Path, folder: Path) -> list[str]:
+    return ["--model", str(model), "--shutdown-timeout", "-5"]
+
+
+def _foreign_contract(model: Path, folder: Path) -> list[str]:
+    """A checkpoint of a kind this build does not run."""
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "other"}))
+    return ["--model", str(folder)]
+
+
 WRONG = [
+    (_absent_device, "cuda:99"),
+    (_port_beyond_ports, "--port"),
+    (_negative_grace, "--shutdown-timeout"),
+    (_foreign_contract, "model_type"),
     (_wrong_weights, "model.safetensors"),
     (_unknown_key, "max_sequnces"),
     (_missing_certificates, "tls-cert"),
@@ -192,8 +219,8 @@ def test_what_is_wrong_at_start_is_said_once(
     written = capsys.readouterr().err.strip()
     assert caught.value.code == 2
     assert names in written and "Traceback" not in written
-    said = [line for line in written.splitlines() if line.startswith("lumotree:")]
-    assert len(said) == 1
+    said = [line for line in written.splitlines() if re.match("lumotree:|. Invalid value", line)]
+    assert len(said) == 1, written
 
 
 def test_a_taken_port_is_said_before_the_model_is_loaded(

@@ -125,7 +125,9 @@ def test_a_killed_committer_comes_back_in_the_same_mode(
         assert time.monotonic() < end, "the group does not come back"
         time.sleep(0.02)
     assert (group.mode, group.epoch > epoch) == ("cpu_shm_ro", True)
-    assert _digests(_generate(engine)) == _digests(expected)
+    again = _generate(engine)  # other trees: the drafter knows this text by now
+    assert again.finished.token_ids == expected.finished.token_ids
+    assert again.deltas[-1].digest == expected.deltas[-1].digest
 
 
 @pytest.fixture
