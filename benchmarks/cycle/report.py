@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _wrapped(*sentences: str) -> list[str]:
-    return textwrap.wrap(" ".join(sentences), 100)
+    return textwrap.wrap(" ".join(sentences), 100, break_on_hyphens=False)
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -90,13 +90,17 @@ def _shape_line(run: dict[str, Any], row: dict[str, Any]) -> str:
         str(run["draft_vocab"] or "all"),
         row["arm"],
         f"{row['context']:,}",
-        *(f"{spans[name]:.2f}" for name in ("target", "draft", "publish", "dispatch")),
+        *(_ms(spans.get(name)) for name in ("target", "draft", "publish", "dispatch")),
         f"{host:.2f}",
         f"{row['step_ms']:.2f} ({row['p10_ms']:.2f}-{row['p90_ms']:.2f})",
         f"{row['against_plain']:.2f}",
         f"{row['step_ms'] / run['weight_read_ms']:.3f}",
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _embedded_lines(result: dict[str, Any]) -> list[str]:
