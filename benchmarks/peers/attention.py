@@ -1,7 +1,8 @@
-"""Attention peers over the same keys: SDPA with a mask, and flex attention.
+"""Attention peers over the same keys: SDPA with a mask, flex attention, FlashInfer.
 
-Both read contiguous keys [1, Hkv, n, D] (the pages and the path's candidates laid out before the
-clock starts) and the tree's mask [rows, n]; paging and publication are not charged to them.
+The first two read contiguous keys [1, Hkv, n, D] (the pages and the tree's candidates laid out
+before the clock starts), FlashInfer reads pages that hold the candidates too; all take the tree's
+mask [rows, n]. Layout, planning and publication are not charged to them.
 """
 
 from collections.abc import Callable
@@ -41,5 +42,31 @@ def flex(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.
 
     def run() -> None:
         compiled(query, keys[None], values[None], block_mask=block, enable_gqa=True)
+
+    return run
+
+
+def flashinfer(
+    q: torch.Tensor, kv: torch.Tensor, pages: torch.Tensor, length: int, mask: torch.Tensor
+) -> Peer:
+    """Return FlashInfer's paged prefill with the tree's mask; kv holds the candidates as well.
+
+    Shapes  kv [P, 2, Hkv, 64, D]; pages of the sequence in order; mask [rows, length].
+    """
+    from flashinfer import BatchPrefillWithPagedKVCacheWrapper
+
+    rows, heads, dim = q.shape
+    count, page = -(-length // kv.shape[3]), kv.shape[3]
+    words = [torch.tensor(v, dtype=torch.int32, device="cuda") for v in ([0, rows], [0, count])]
+    last = torch.tensor([length - (count - 1) * page], dtype=torch.int32, device="cuda")
+    scratch = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    wrapper = BatchPrefillWithPagedKVCacheWrapper(scratch, "HND")
+    wrapper.plan(
+        *words, pages[:count].contiguous(), last, heads, kv.shape[2], dim, page,
+        custom_mask=mask.flatten(), q_data_type=q.dtype,
+    )  # fmt: skip
+
+    def run() -> None:
+        wrapper.run(q, kv)
 
     return run

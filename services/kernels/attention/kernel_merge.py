@@ -3,7 +3,9 @@
 import triton
 import triton.language as tl
 
-from services.kernels.attention.kernel_split import PAGE, fold, split_of
+from services.kernels.attention.kernel_split import fold
+from services.kernels.attention.kernel_stage import PAGE, split_of
+from services.kernels.attention.kernel_step import LOWEST
 
 
 @triton.jit
@@ -15,7 +17,7 @@ def merge_kernel(
     length_ptr,
     tables_ptr,
     out_ptr,
-    scale,
+    taken_ptr,
     TREE: tl.constexpr,
     STRIDE: tl.constexpr,
     DEPTHS: tl.constexpr,
@@ -26,21 +28,28 @@ def merge_kernel(
     TILES: tl.constexpr,
     SPLITS: tl.constexpr,
     CHUNK: tl.constexpr,
+    WIDTH: tl.constexpr,
     HQ: tl.constexpr,
     HKV: tl.constexpr,
     D: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Merge the splits of one row and head in ascending order; padding rows get 0."""
+    """Merge the splits of WIDTH columns of one row and head, in ascending order; padding is 0.
+
+    The first program also clears the count of items that the Hopper kernel takes.
+    """
+    PARTS: tl.constexpr = D // WIDTH
     GROUP: tl.constexpr = HQ // HKV
     node = tl.program_id(0)
-    head = tl.program_id(1)
+    head = tl.program_id(1) // PARTS
     batch = tl.program_id(2)
     kv_head = head // GROUP
-    column = tl.arange(0, D)
+    column = tl.program_id(1) % PARTS * WIDTH + tl.arange(0, WIDTH)
+    if node + tl.program_id(1) + batch == 0:
+        tl.store(taken_ptr, 0)
     target = out_ptr + ((batch * tl.num_programs(0) + node) * HQ + head) * D + column
     if node >= tl.load(live_ptr + batch * STRIDE):
-        tl.store(target, tl.zeros([D], tl.float32).to(out_ptr.dtype.element_ty))
+        tl.store(target, tl.zeros([WIDTH], tl.float32).to(out_ptr.dtype.element_ty))
         return
     depth = node
     path = 0
@@ -68,8 +77,8 @@ def merge_kernel(
         line = tl.where(split < last_shared, shared, tail)
         part = tl.load(top_ptr + line, mask=split < splits, other=float("-inf"))
         top = tl.maximum(top, part)
-    base = tl.max(top, 0) * scale
-    acc = tl.zeros([D], tl.float32)
+    base = tl.max(top, 0)
+    acc = tl.zeros([WIDTH], tl.float32)
     total = tl.zeros([CHUNK], tl.float32)
     for first in tl.range(0, splits, CHUNK):
         split = first + offset
@@ -78,7 +87,7 @@ def merge_kernel(
         line = tl.where(split < last_shared, shared, tail)
         used = split < splits
         part = tl.load(top_ptr + line, mask=used, other=float("-inf"))
-        weight = tl.exp2(tl.fma(part, scale, -base))
+        weight = tl.exp2(part - base)
         total = tl.fma(weight, tl.load(sum_ptr + line, mask=used, other=0.0), total)
         source = acc_ptr + line.to(tl.int64)[:, None] * D + column[None, :]
         values = tl.load(source, mask=used[:, None], other=0.0)
@@ -120,7 +129,7 @@ def prefill_kernel(
     last = tl.minimum(count, (tile * ROWS + ROWS - 1) // GROUP + 1)
     block_end = tl.where(tile * ROWS < count * GROUP, (start + last + PAGE - 1) // PAGE, 0)
     acc = tl.zeros([ROWS, D], tl.float32)
-    top = tl.full([ROWS], float("-inf"), tl.float32)
+    base = tl.full([ROWS], LOWEST, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     offset = tl.arange(0, PAGE)[:, None] * D + column
     page = tl.load(pages).to(tl.int64)
@@ -132,7 +141,7 @@ def prefill_kernel(
         k = tl.load(source + offset, mask=held, other=0.0)
         v = tl.load(source + HKV * PAGE * D + offset, mask=held, other=0.0)
         seen = position[None, :] <= (start + index)[:, None]
-        acc, top, total = fold(q, k, v, seen, acc, top, total, scale)
+        acc, base, total = fold(q, k, v, seen, acc, base, total, scale)
     core = acc / tl.where(live, total, 1.0)[:, None]
     core = tl.where(live[:, None], core, 0.0)
     tl.store(out_ptr + place, core.to(out_ptr.dtype.element_ty), mask=(index < rows)[:, None])

@@ -11,42 +11,21 @@ the committed length are staged per path beside the pages, with masked keys 0.
 import triton
 import triton.language as tl
 
-PAGE = tl.constexpr(64)
-PATH = tl.constexpr(16)
-NARROW_END = tl.constexpr(4096)
-MIDDLE_END = tl.constexpr(16384)
+from services.kernels.attention.kernel_stage import PAGE, PATH, split_begin, split_of
+from services.kernels.attention.kernel_step import LOWEST, new_base_of, weights_of
 
 
 @triton.jit
-def split_of(position):
-    """Return the split that holds an absolute position: 256, then 1,024, then 2,048 wide."""
-    middle = 16 + (position - NARROW_END) // 1024
-    wide = 28 + (position - MIDDLE_END) // 2048
-    return tl.where(
-        position < NARROW_END, position // 256, tl.where(position < MIDDLE_END, middle, wide)
-    )
-
-
-@triton.jit
-def split_begin(split):
-    """Return the first position of a split."""
-    middle = NARROW_END + (split - 16) * 1024
-    wide = MIDDLE_END + (split - 28) * 2048
-    return tl.where(split < 16, split * 256, tl.where(split < 28, middle, wide))
-
-
-@triton.jit
-def fold(q, k, v, seen, acc, top, total, scale):
+def fold(q, k, v, seen, acc, base, total, scale):
     """Fold one block of keys into the running softmax of a tile of rows, in base 2."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     scores = tl.where(seen, scores, float("-inf"))
-    new_top = tl.maximum(top, tl.max(scores, 1))
-    base = tl.where(new_top == float("-inf"), 0.0, new_top) * scale
-    decay = tl.exp2(tl.fma(top, scale, -base))
-    weights = tl.exp2(tl.fma(scores, scale, -base[:, None]))
+    new_base = new_base_of(base, tl.max(scores, 1), scale)
+    decay = tl.exp2(base - new_base)
+    weights = weights_of(scores, new_base, scale)
     total = tl.fma(total, decay, tl.sum(weights, 1))
     acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
-    return acc, new_top, total
+    return acc, new_base, total
 
 
 @triton.jit
@@ -72,7 +51,7 @@ def fold_blocks(
     """
     PER: tl.constexpr = PAGE // BLOCK
     acc = tl.zeros([ROWS, D], tl.float32)
-    top = tl.full([ROWS], float("-inf"), tl.float32)
+    base = tl.full([ROWS], LOWEST, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     offset = tl.arange(0, BLOCK)[:, None] * D + tl.arange(0, D)[None, :]
     last = (end - 1) // PAGE
@@ -88,65 +67,8 @@ def fold_blocks(
         k = tl.load(source + offset)
         v = tl.load(source + HKV * PAGE * D + offset)
         seen = tl.arange(0, BLOCK)[None, :] <= (row_position - index * BLOCK)[:, None]
-        acc, top, total = fold(q, k, v, seen, acc, top, total, scale)
-    return acc, top, total
-
-
-@triton.jit
-def stage_kernel(
-    kv_ptr,
-    ring_ptr,
-    page_ptr,
-    live_ptr,
-    length_ptr,
-    slot_ptr,
-    tables_ptr,
-    staged_ptr,
-    TREE: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PATHS: tl.constexpr,
-    PATH_LENGTH: tl.constexpr,
-    NUM_PATHS: tl.constexpr,
-    MAX_PATHS: tl.constexpr,
-    MAX_PAGES: tl.constexpr,
-    SLOT_STRIDE: tl.constexpr,
-    HKV: tl.constexpr,
-    D: tl.constexpr,
-):
-    """Stage the two blocks from the committed length on as one path sees them; the rest is 0."""
-    path = tl.program_id(0) // 2
-    which = tl.program_id(0) % 2
-    plane = tl.program_id(1)
-    batch = tl.program_id(2)
-    length = tl.load(length_ptr + batch * STRIDE)
-    slot = tl.load(slot_ptr + batch * STRIDE).to(tl.int64)
-    run = tl.load(live_ptr + batch * STRIDE)
-    tables = tables_ptr + batch * STRIDE
-    if TREE:
-        if path >= tl.load(tables + NUM_PATHS):
-            return
-        run = tl.load(tables + PATH_LENGTH + path)
-    block = length // PAGE + which
-    position = block * PAGE + tl.arange(0, PAGE)
-    paged_end = length
-    if not TREE:
-        paged_end = length + run
-    if block * PAGE >= length + run:
-        return
-    column = tl.arange(0, D)[None, :]
-    row = tl.arange(0, PAGE)[:, None]
-    in_page = position < paged_end
-    page = tl.load(page_ptr + slot * MAX_PAGES + block, mask=block * PAGE < paged_end, other=0)
-    source = kv_ptr + (page.to(tl.int64) * (2 * HKV) + plane) * (PAGE * D)
-    tile = tl.load(source + row * D + column, mask=in_page[:, None], other=0.0)
-    if TREE:
-        index = position - length
-        in_ring = (index >= 0) & (index < run)
-        node = tl.load(tables + PATHS + path * PATH + index, mask=in_ring, other=0)
-        held = ring_ptr + slot * SLOT_STRIDE + (plane * 32 + node[:, None]) * D + column
-        tile = tl.where(in_page[:, None], tile, tl.load(held, mask=in_ring[:, None], other=0.0))
-    place = ((batch * MAX_PATHS + path) * 2 + which).to(tl.int64) * (2 * HKV) + plane
-    tl.store(staged_ptr + place * (PAGE * D) + row * D + column, tile)
+        acc, base, total = fold(q, k, v, seen, acc, base, total, scale)
+    return acc, base, total
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -4,13 +4,22 @@ import random
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
-from services.contract.limits import PAGE
+from services.contract.limits import PAGE, TABLE_WORDS
 from services.contract.topology import Tree
 from services.kernels.attention import kernel, reference
 from services.kernels.attention.cases import AttentionCase, make_attention_case
+from services.kernels.attention.kernel_items import blocks_of, word_of
 from services.kernels.cases import HYDRA27, chain_tree, make_tables, make_tree, random_tree
-from services.kernels.tree_tables import TableViews
+from services.kernels.tree_tables import (
+    COMMITTED_LENGTH,
+    NUM_PATHS,
+    PATH_LENGTH,
+    PATH_OWN,
+    TableViews,
+)
 
 SHAPE = {"query_heads": 2, "kv_heads": 1, "dim": 64}
 
@@ -47,7 +56,18 @@ def test_wide_splits_begin_where_the_table_says() -> None:
 
 
 def test_split_numbers_follow_the_borders() -> None:
-    ends = {1: 1, 256: 1, 257: 2, 4096: 16, 4097: 17, 5120: 17, 16384: 28, 16385: 29, 32768: 36}
+    ends = {
+        1: 1,
+        256: 1,
+        257: 2,
+        4096: 16,
+        4097: 17,
+        5120: 17,
+        5121: 18,
+        32768: 44,
+        32769: 45,
+        65536: 60,
+    }
     assert {positions: kernel.num_splits(positions) for positions in ends} == ends
 
 
@@ -117,3 +137,78 @@ def test_a_poisoned_ancestor_does_change_the_row() -> None:
     case.kv_ring[0, 1, :, :, 4] = torch.nan
     out = attend(case, make_tables([make_tree(HYDRA27)], [100], [0]))
     assert torch.isnan(out[27]).all() and not torch.isnan(out[7]).any()
+
+
+@triton.jit
+def items_kernel(
+    out_ptr,
+    tables_ptr,
+    batches,
+    COUNT: tl.constexpr,
+    STRIDE: tl.constexpr,
+    LENGTH: tl.constexpr,
+    PATHS: tl.constexpr,
+    PATH_LENGTH: tl.constexpr,
+    PATH_OWN: tl.constexpr,
+):
+    """Write each item's word and the blocks it covers."""
+    for item in range(COUNT):
+        words = tables_ptr, tables_ptr + LENGTH, tables_ptr
+        word = word_of(
+            item, batches, words[0], words[1], words[2], True, STRIDE, PATH_LENGTH, PATHS, 6, 4
+        )
+        tl.store(out_ptr + item * 3, word)
+        if word >= 0:
+            found = blocks_of(
+                word, words[0], words[1], words[2], True, STRIDE, PATH_LENGTH, PATH_OWN
+            )
+            tl.store(out_ptr + item * 3 + 1, found[7])
+            tl.store(out_ptr + item * 3 + 2, found[8])
+
+
+def expected_items(tree: Tree, length: int, batch: int) -> set[tuple[int, ...]]:
+    """(batch, last split or not, rank, pair, head, first block, blocks) of a sequence's work."""
+    items = set()
+    tables = make_tables([tree], [length], [0])
+    shared = kernel.num_splits(length + 1) - 1
+    begins = [position for position in range(length + 17) if starts_split(position)]
+    for head in range(4):
+        for split in range(shared):
+            blocks = (begins[split + 1] - begins[split]) // PAGE
+            for pair in range(-(-tree.num_nodes * 6 // 128)):
+                items.add((batch, 0, split, pair, head, begins[split] // PAGE, blocks))
+        for path in range(int(tables.header[0, NUM_PATHS])):
+            end = length + int(tables.path_length[0, path])
+            for split in (shared, shared + 1):
+                if kernel.num_splits(length + int(tables.path_length[0, 0])) <= split:
+                    continue
+                first = begins[split] // PAGE
+                last = begins[split + 1] if split + 1 < len(begins) else end
+                blocks = max(-(-min(end, last) // PAGE) - first, 0)
+                items.add((batch, 1, path * 2 + split - shared, 0, head, first, blocks))
+    return items
+
+
+def starts_split(position: int) -> bool:
+    return kernel.num_splits(position + 1) != kernel.num_splits(position)
+
+
+def test_items_cover_every_split_and_path_once() -> None:
+    trees, lengths = [make_tree(HYDRA27), chain_tree(1), chain_tree(16)], [250, 0, 5119]
+    tables = make_tables(trees, lengths, [0, 1, 2])
+    expected = set()
+    for batch, (tree, length) in enumerate(zip(trees, lengths, strict=True)):
+        expected |= expected_items(tree, length, batch)
+    count = len(expected) + 5
+    out = torch.zeros((count, 3), dtype=torch.int32)
+    items_kernel[(1,)](
+        out, tables.block, 3, COUNT=count, STRIDE=TABLE_WORDS, LENGTH=COMMITTED_LENGTH,
+        PATHS=NUM_PATHS, PATH_LENGTH=PATH_LENGTH, PATH_OWN=PATH_OWN,
+    )  # fmt: skip
+    found = [
+        (w % 16, w // 8192 % 2, w // 16384, w // 1024 % 8, w // 16 % 64, first, blocks)
+        for w, first, blocks in out.tolist()
+        if w >= 0
+    ]
+    assert len(found) == len(expected) and set(found) == expected
+    assert (out[len(expected) :, 0] == -1).all()
