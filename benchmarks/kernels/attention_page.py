@@ -82,7 +82,7 @@ def main() -> None:
         f"{result['product_tflops']:.0f} TFLOP/s. 24 query heads, 4 kv heads, head dim 256, bf16, "
         "pages of 64 shuffled. JSON: `results/attention.json`.",
         "Method: four layers captured in one graph, their keys exceed the cache; 40 replays, "
-        "median and p10-p90. Peers eagerly, 20 repeats; layout and planning are not charged to them. "
+        "median and p10-p90. Peers eagerly, 20 repeats, layout and planning not charged to them. "
         "The gate ran first: float64, log-sum-exp, moved keys, batches, poison, two processes.",
         "",
         *table(result),
