@@ -60,3 +60,5 @@ MAX_TEMPERATURE: Final = 100.0
 MAX_BIAS: Final = 100.0
 MAX_PENALTY: Final = 2.0
 MAX_REPETITION: Final = 10.0
+# A float32, so that rounding keeps it; its inverse times a logit stays finite.
+MIN_REPETITION: Final = 1 / 128

@@ -82,14 +82,13 @@ _REAL_BOUNDS: Final = {
     "min_p": (0.0, 1.0),
     "presence_penalty": (-limits.MAX_PENALTY, limits.MAX_PENALTY),
     "frequency_penalty": (-limits.MAX_PENALTY, limits.MAX_PENALTY),
-    "repetition_penalty": (0.0, limits.MAX_REPETITION),
+    "repetition_penalty": (limits.MIN_REPETITION, limits.MAX_REPETITION),
 }
 
 
 def _check_open_bounds(params: SamplingParams) -> None:
-    for name in ("top_p", "repetition_penalty"):
-        if getattr(params, name) == 0.0:
-            raise InvalidField("OUT_OF_RANGE", "0 is not allowed; 1 is off", name)
+    if params.top_p == 0.0:
+        raise InvalidField("OUT_OF_RANGE", "0 is not allowed; 1 is off", "top_p")
 
 
 def _checked_bias(pairs: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:

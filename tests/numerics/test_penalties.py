@@ -1,6 +1,7 @@
 """Every sampling parameter is honoured on every row, by brute force over token lists (N10)."""
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from services.contract import limits
 from services.contract.sampling import Budget, SamplingParams
 from services.kernels.cases import make_tree, random_tree
 from services.kernels.sample import cases, draw, params, walk
@@ -186,6 +188,46 @@ def test_penalties_count_the_emitted_root_and_repetition_the_prompt(
     sequence = Sequence(sampling, Budget(100), prompt=(2, 3), emitted=(3, 4, 4))
     values = edited(row, sequence, [5])
     assert values[[0, 2, 3, 4, 5]].tolist() == [1.0, 0.5, -0.25, -0.5, -0.25]
+
+
+CORNERS: dict[str, tuple[float, ...]] = {
+    "temperature": (1e-45, 1e-6, 1.0, 100.0),
+    "top_p": (1e-45, 0.5, 1.0),
+    "top_k": (0, 1, 63, 64, 65, VOCAB, 1 << 20),
+    "min_p": (0.0, 1e-45, 1.0),
+    "presence_penalty": (-2.0, 0.0, 2.0),
+    "frequency_penalty": (-2.0, 0.0, 2.0),
+    "repetition_penalty": (limits.MIN_REPETITION, 1.0, 10.0),
+}
+POISON = VOCAB + 7
+
+
+def drawn_at_corners(rng: np.random.Generator, inverse: float | None = None) -> set[int]:
+    """Tokens of 300 rows at corners of the bounds, over scratch that holds a foreign id."""
+    found = set()
+    for _ in range(300):
+        values = {name: rng.choice(corners).item() for name, corners in CORNERS.items()}
+        bias = ((3, float(rng.choice([-100.0, 100.0]))),)
+        values["top_k"] = int(values["top_k"])
+        sampling = SamplingParams(**values, logit_bias=bias, seed=int(rng.integers(1 << 63)))
+        case = lone_case(rng.normal(0, 30, VOCAB), sampling, prompt=(1, 2, 3), emitted=(2, 4))
+        case.state.host[1].ids[:] = POISON
+        if inverse is not None:
+            case.state.sampling[0].numpy().view(np.float32)[params.INVERSE_REPETITION] = inverse
+        token = drawn(case)[0]
+        assert token == POISON or case.probabilities(0)[token] > 0 or inverse
+        found.add(token)
+    return found
+
+
+def test_no_corner_of_the_bounds_draws_what_the_row_does_not_hold(
+    rng: np.random.Generator,
+) -> None:
+    assert POISON not in drawn_at_corners(rng)
+
+
+def test_an_unbounded_penalty_draws_what_an_earlier_row_left(rng: np.random.Generator) -> None:
+    assert POISON in drawn_at_corners(rng, inverse=math.inf)
 
 
 def test_words_pack_and_unpack(rng: np.random.Generator) -> None:

@@ -63,6 +63,8 @@ def test_sampling_holds_float32_values() -> None:
         ("presence_penalty", 2.01),
         ("frequency_penalty", -2.01),
         ("repetition_penalty", 0.0),
+        ("repetition_penalty", 1e-39),
+        ("repetition_penalty", 0.0078),
         ("seed", -1),
         ("seed", 1 << 64),
         ("num_logprobs", -2),
