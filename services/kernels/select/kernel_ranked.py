@@ -2,7 +2,8 @@
 
 The K-th largest maximum of coarse sets of groups is a floor that at least K values reach. The
 second launch lists the groups that reach it, reads those again, and ranks what reaches the floor
-by counting. Rows with too many of either (ties) are ranked by K scans.
+by counting. Rows with too many of either (ties) are tried with twice the room, then ranked by K
+scans.
 """
 
 import triton
@@ -57,6 +58,20 @@ def clean(logits, offsets, mask):
 
 
 @triton.jit
+def places(wanted, THREADS: tl.constexpr):
+    """Return a place of its own for every wanted entry, from 0 on, and their number.
+
+    Places go column by column, a column a thread: a scan of all entries in order takes three
+    times the instructions.
+    """
+    SIZE: tl.constexpr = wanted.shape[0]
+    ones = tl.reshape(wanted.to(tl.int32), [SIZE // THREADS, THREADS])
+    mine = tl.sum(ones, 0)
+    place = (tl.cumsum(mine, 0) - mine)[None, :] + tl.cumsum(ones, 0) - ones
+    return tl.ravel(place), tl.sum(mine, 0)
+
+
+@triton.jit
 def listed_tokens(listed, count, vocab, PICKED: tl.constexpr, TILE: tl.constexpr):
     """Return the ids of all values of the first `count` groups listed, and which are real."""
     lane = tl.arange(0, PICKED * (TILE // GROUPS))
@@ -90,6 +105,29 @@ def rank_listed(found_x, found_ids, count, row, values, ids, K: tl.constexpr,
     kept = inside & (rank < K)
     tl.store(ids + row * K + rank, token, mask=kept)
     tl.store(values + row * K + rank, x, mask=kept)
+
+
+@triton.jit
+def rank_near(line, groups, wanted, place, num_picked, floor, found_x, found_ids, row, values, ids,
+              vocab, K: tl.constexpr, TILE: tl.constexpr, PICKED: tl.constexpr,
+              LOWEST_FIRST: tl.constexpr, THREADS: tl.constexpr):  # fmt: skip
+    """Rank what reaches the floor in up to PICKED groups; return 0 if there is too much of it."""
+    done = 0
+    if num_picked <= PICKED:
+        tl.store(found_ids + place, groups, mask=wanted)
+        tl.debug_barrier()
+        tokens, real = listed_tokens(found_ids, num_picked, vocab, PICKED, TILE)
+        near = clean(line, tokens, real)
+        hit = real & (near >= floor)
+        spot, count = places(hit, THREADS)
+        if count <= PICKED:
+            tl.debug_barrier()
+            tl.store(found_x + spot, near, mask=hit)
+            tl.store(found_ids + spot, tokens, mask=hit)
+            tl.debug_barrier()
+            rank_listed(found_x, found_ids, count, row, values, ids, K, PICKED, LOWEST_FIRST)
+            done = 1
+    return done
 
 
 @triton.jit
@@ -133,7 +171,7 @@ def total_of_sums(sums, num_blocks, BLOCKS: tl.constexpr):
 @triton.jit
 def maxima_kernel(logits, row_stride, maxima, sums, vocab, TILE: tl.constexpr,
                   TOTALS: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
-    """Reduce one tile of one row to the maxima of its groups."""
+    """Reduce one tile of one row to the maxima of its groups; EARLY calls the ranking at once."""
     if EARLY:
         gdc_launch_dependents()
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -150,39 +188,31 @@ def maxima_kernel(logits, row_stride, maxima, sums, vocab, TILE: tl.constexpr,
 @triton.jit(do_not_specialize=["num_blocks"])
 def rank_kernel(logits, row_stride, maxima, sums, found_x, found_ids, values, ids, totals, vocab,
                 num_blocks, K: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr,
-                COARSE: tl.constexpr, PICKED: tl.constexpr, LISTED: tl.constexpr,
-                LOWEST_FIRST: tl.constexpr, TOTALS: tl.constexpr,
-                EARLY: tl.constexpr):  # fmt: skip
-    """Rank one row from the maxima of its groups; EARLY: it is launched before they are there."""
-    if EARLY:
+                COARSE: tl.constexpr, PICKED: tl.constexpr, LOWEST_FIRST: tl.constexpr,
+                TOTALS: tl.constexpr, WAITS: tl.constexpr, THREADS: tl.constexpr):  # fmt: skip
+    """Rank one row from the maxima of its groups; WAITS: it is launched before they are there."""
+    if WAITS:
         gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     line = logits + row * row_stride
-    groups = tl.arange(0, MERGE)
+    lane = tl.arange(0, MERGE)
+    # Not in memory order: so that a thread holds single entries, as in the scattered stores below.
+    groups = lane ^ 1
     inside = groups < num_blocks * GROUPS
     maximum = tl.load(maxima + row * num_blocks * GROUPS + groups, mask=inside, other=NEG_INF)
     floor = largest_floor(maximum, K, COARSE)
     wanted = inside & (maximum >= floor)
-    place = tl.cumsum(wanted.to(tl.int32), 0) - 1
-    num_picked = tl.sum(wanted.to(tl.int32), 0)
-    count = LISTED + 1
-    found_x += row * LISTED
-    found_ids += row * LISTED
-    if num_picked <= PICKED:
-        tl.store(found_ids + place, groups, mask=wanted)
+    place, num_picked = places(wanted, THREADS)
+    found_x += row * (2 * PICKED)
+    found_ids += row * (2 * PICKED)
+    done = rank_near(line, groups, wanted, place, num_picked, floor, found_x, found_ids, row,
+                     values, ids, vocab, K, TILE, PICKED, LOWEST_FIRST, THREADS)  # fmt: skip
+    if done == 0:
         tl.debug_barrier()
-        tokens, real = listed_tokens(found_ids, num_picked, vocab, PICKED, TILE)
-        near = clean(line, tokens, real)
-        hit = real & (near >= floor)
-        spot = tl.cumsum(hit.to(tl.int32), 0) - 1
-        count = tl.sum(hit.to(tl.int32), 0)
-        if count <= LISTED:
-            tl.debug_barrier()
-            tl.store(found_x + spot, near, mask=hit)
-            tl.store(found_ids + spot, tokens, mask=hit)
-            tl.debug_barrier()
-            rank_listed(found_x, found_ids, count, row, values, ids, K, LISTED, LOWEST_FIRST)
-    if count > LISTED:
+        done = rank_near(line, groups, wanted, place, num_picked, floor, found_x, found_ids, row,
+                         values, ids, vocab, K, TILE, 2 * PICKED, LOWEST_FIRST,
+                         THREADS)  # fmt: skip
+    if done == 0:
         rank_by_scans(line, row, values, ids, vocab, K, LOWEST_FIRST)
     if TOTALS:
         sums += row * (2 * num_blocks)
