@@ -8,16 +8,14 @@ from services.kernels.compile_case import CompileCase
 from services.kernels.select.kernel_ranked import GROUPS, maxima_kernel, rank_kernel
 
 TILE, READ_WARPS, RANK_WARPS = 4096, 8, 8
-# The ranking of a row may be launched while the last tiles are read. It is called at once where
-# all tiles have a place on the machine; else its programs would take theirs.
-MAX_EARLY_TILES = 512
+EARLY = True
 
 
 @cache
-def _scratch(device, rows, blocks, picked):
-    sizes = blocks * GROUPS.value, blocks * 2, 2 * picked
+def _scratch(device, rows, blocks, listed):
+    sizes = blocks * GROUPS.value, blocks * 2, listed
     maxima, sums, found = (torch.empty(rows * size, device=device) for size in sizes)
-    return maxima, sums, found, torch.empty(rows * 2 * picked, dtype=torch.int32, device=device)
+    return maxima, sums, found, torch.empty(rows * listed, dtype=torch.int32, device=device)
 
 
 def _power(count):
@@ -25,28 +23,27 @@ def _power(count):
 
 
 def _sizes(blocks, k):
-    """Return the constants: untied rows need a fifth more places than k, and a few."""
+    """Return the constants; rows without many ties need a place or two more than k."""
     return {
         "MERGE": max(_power(blocks * GROUPS.value), 1024),
-        "COARSE": 64 if k <= 24 else 128,
+        "COARSE": 64 if k <= 8 else 128,
         "PICKED": max(16, _power(k + k // 4 + 4)),
+        "LISTED": _power(k + k // 2 + 8),
     }
 
 
 def top_ranked(logits, k, values, ids, lowest_first=True, totals=None):
     """Do what select.top_ranked says; scratch is kept from the first call of a shape."""
     rows, vocab = logits.shape
-    blocks, on_gpu = -(-vocab // TILE), logits.is_cuda
-    sizes, shared = _sizes(blocks, k), {"TILE": TILE, "TOTALS": totals is not None}
-    maxima, sums, *found = _scratch(logits.device, rows, blocks, sizes["PICKED"])
-    read, early = (logits, logits.stride(0), maxima, sums), blocks * rows <= MAX_EARLY_TILES
-    maxima_kernel[(blocks, rows)](
-        *read, vocab, **shared, EARLY=on_gpu and early, num_warps=READ_WARPS
-    )
+    blocks = -(-vocab // TILE)
+    sizes, places = _sizes(blocks, k), {"TILE": TILE, "TOTALS": totals is not None}
+    maxima, sums, *found = _scratch(logits.device, rows, blocks, sizes["LISTED"])
+    read = logits, logits.stride(0), maxima, sums
+    maxima_kernel[(blocks, rows)](*read, vocab, **places, num_warps=READ_WARPS)
     rank_kernel[(rows,)](
         *read, *found, values, ids, values if totals is None else totals, vocab, blocks,
-        K=k, **sizes, **shared, LOWEST_FIRST=lowest_first, WAITS=on_gpu, THREADS=32 * RANK_WARPS,
-        num_warps=RANK_WARPS, launch_pdl=on_gpu,
+        K=k, **sizes, **places, LOWEST_FIRST=lowest_first, EARLY=EARLY and logits.is_cuda,
+        num_warps=RANK_WARPS, launch_pdl=EARLY,
     )  # fmt: skip
 
 
@@ -59,8 +56,8 @@ def compile_cases(arch):
         types[name] = "*i32"
     cases = []
     for vocab, k in ((8192, 4), (65536, 4), (248320, 3), (248320, 20)):
-        shape = {"K": k, **_sizes(-(-vocab // TILE), k), "LOWEST_FIRST": True, "EARLY": True}
-        shape |= {"TILE": TILE, "TOTALS": k == 4, "WAITS": True, "THREADS": 32 * RANK_WARPS}
+        shape = {"K": k, **_sizes(-(-vocab // TILE), k), "LOWEST_FIRST": True, "EARLY": EARLY}
+        shape |= {"TILE": TILE, "TOTALS": k == 4}
         for kernel, warps in ((maxima_kernel, READ_WARPS), (rank_kernel, RANK_WARPS)):
             mine = {key: types[key] for key in kernel.arg_names if key in types}
             constants = {key: shape[key] for key in kernel.arg_names if key in shape}

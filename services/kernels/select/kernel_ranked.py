@@ -2,13 +2,12 @@
 
 The K-th largest maximum of coarse sets of groups is a floor that at least K values reach. The
 second launch lists the groups that reach it, reads those again, and ranks what reaches the floor
-by counting. Rows with too many of either (ties) are tried with twice the room, then ranked by K
-scans.
+by counting. Rows with too many of either (ties) are ranked by K scans.
 """
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_wait
 
 from services.kernels.fixed.kernel_fixed import sort_key
 
@@ -58,29 +57,10 @@ def clean(logits, offsets, mask):
 
 
 @triton.jit
-def places(wanted, THREADS: tl.constexpr):
-    """Return a place of its own for every wanted entry, from 0 on, and their number.
-
-    Places go column by column, a column a thread: a scan of all entries in order takes three
-    times the instructions.
-    """
-    SIZE: tl.constexpr = wanted.shape[0]
-    ones = tl.reshape(wanted.to(tl.int32), [SIZE // THREADS, THREADS])
-    mine = tl.sum(ones, 0)
-    place = (tl.cumsum(mine, 0) - mine)[None, :] + tl.cumsum(ones, 0) - ones
-    return tl.ravel(place), tl.sum(mine, 0)
-
-
-@triton.jit
-def listed_tokens(listed, count, vocab, PICKED: tl.constexpr, TILE: tl.constexpr):
-    """Return the ids of all values of the first `count` groups listed, and which are real."""
-    lane = tl.arange(0, PICKED * (TILE // GROUPS))
-    place = lane // (TILE // GROUPS)
-    group = tl.load(listed + place, mask=place < count, other=0, cache_modifier=".cg")
-    within = lane % (TILE // GROUPS)
-    far = within // PIECE * (GROUPS * PIECE) + within % PIECE
-    token = group // GROUPS * TILE + group % GROUPS * PIECE + far
-    return token, (place < count) & (token < vocab)
+def tile_offsets(block, group, TILE: tl.constexpr):
+    """Return the offsets of `group` [1, n, 1] (of GROUPS) of a tile, as [TILE / 1024, n, PIECE]."""
+    far = tl.arange(0, TILE // (GROUPS * PIECE))[:, None, None] * (GROUPS * PIECE)
+    return block * TILE + far + group * PIECE + tl.arange(0, PIECE)[None, None, :]
 
 
 @triton.jit
@@ -88,7 +68,7 @@ def largest_floor(best, K: tl.constexpr, COARSE: tl.constexpr):
     """Return a value that at least K of `best` reach, if it has K."""
     SIZE: tl.constexpr = best.shape[0]
     top = tl.max(tl.reshape(best, [SIZE // COARSE, COARSE]), 0)
-    above = tl.sum((top[:, None] > top[None, :]).to(tl.int32), 0)
+    above = tl.sum((top[None, :] > top[:, None]).to(tl.int32), 1)
     return tl.min(tl.where(above < K, top, INF), 0)
 
 
@@ -101,33 +81,10 @@ def rank_listed(found_x, found_ids, count, row, values, ids, K: tl.constexpr,
     x = tl.load(found_x + lane, mask=inside, other=0.0, cache_modifier=".cg")
     token = tl.load(found_ids + lane, mask=inside, other=0, cache_modifier=".cg")
     word = tl.where(inside, pack(x, token, LOWEST_FIRST), LOWEST)
-    rank = tl.sum((word[:, None] > word[None, :]).to(tl.int32), 0)
+    rank = tl.sum((word[None, :] > word[:, None]).to(tl.int32), 1)
     kept = inside & (rank < K)
     tl.store(ids + row * K + rank, token, mask=kept)
     tl.store(values + row * K + rank, x, mask=kept)
-
-
-@triton.jit
-def rank_near(line, groups, wanted, place, num_picked, floor, found_x, found_ids, row, values, ids,
-              vocab, K: tl.constexpr, TILE: tl.constexpr, PICKED: tl.constexpr,
-              LOWEST_FIRST: tl.constexpr, THREADS: tl.constexpr):  # fmt: skip
-    """Rank what reaches the floor in up to PICKED groups; return 0 if there is too much of it."""
-    done = 0
-    if num_picked <= PICKED:
-        tl.store(found_ids + place, groups, mask=wanted)
-        tl.debug_barrier()
-        tokens, real = listed_tokens(found_ids, num_picked, vocab, PICKED, TILE)
-        near = clean(line, tokens, real)
-        hit = real & (near >= floor)
-        spot, count = places(hit, THREADS)
-        if count <= PICKED:
-            tl.debug_barrier()
-            tl.store(found_x + spot, near, mask=hit)
-            tl.store(found_ids + spot, tokens, mask=hit)
-            tl.debug_barrier()
-            rank_listed(found_x, found_ids, count, row, values, ids, K, PICKED, LOWEST_FIRST)
-            done = 1
-    return done
 
 
 @triton.jit
@@ -170,10 +127,8 @@ def total_of_sums(sums, num_blocks, BLOCKS: tl.constexpr):
 
 @triton.jit
 def maxima_kernel(logits, row_stride, maxima, sums, vocab, TILE: tl.constexpr,
-                  TOTALS: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
-    """Reduce one tile of one row to the maxima of its groups; EARLY calls the ranking at once."""
-    if EARLY:
-        gdc_launch_dependents()
+                  TOTALS: tl.constexpr):  # fmt: skip
+    """Reduce one tile of one row to the maxima of its groups."""
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     place = row * tl.num_programs(0) + block
     far = tl.arange(0, TILE // (GROUPS * PIECE))[:, None] * (GROUPS * PIECE)
@@ -188,31 +143,44 @@ def maxima_kernel(logits, row_stride, maxima, sums, vocab, TILE: tl.constexpr,
 @triton.jit(do_not_specialize=["num_blocks"])
 def rank_kernel(logits, row_stride, maxima, sums, found_x, found_ids, values, ids, totals, vocab,
                 num_blocks, K: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr,
-                COARSE: tl.constexpr, PICKED: tl.constexpr, LOWEST_FIRST: tl.constexpr,
-                TOTALS: tl.constexpr, WAITS: tl.constexpr, THREADS: tl.constexpr):  # fmt: skip
-    """Rank one row from the maxima of its groups; WAITS: it is launched before they are there."""
-    if WAITS:
+                COARSE: tl.constexpr, PICKED: tl.constexpr, LISTED: tl.constexpr,
+                LOWEST_FIRST: tl.constexpr, TOTALS: tl.constexpr,
+                EARLY: tl.constexpr):  # fmt: skip
+    """Rank one row from the maxima of its groups; with EARLY it may start before they are there."""
+    if EARLY:
         gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     line = logits + row * row_stride
-    lane = tl.arange(0, MERGE)
-    # Not in memory order: so that a thread holds single entries, as in the scattered stores below.
-    groups = lane ^ 1
+    groups = tl.arange(0, MERGE)
     inside = groups < num_blocks * GROUPS
     maximum = tl.load(maxima + row * num_blocks * GROUPS + groups, mask=inside, other=NEG_INF)
     floor = largest_floor(maximum, K, COARSE)
     wanted = inside & (maximum >= floor)
-    place, num_picked = places(wanted, THREADS)
-    found_x += row * (2 * PICKED)
-    found_ids += row * (2 * PICKED)
-    done = rank_near(line, groups, wanted, place, num_picked, floor, found_x, found_ids, row,
-                     values, ids, vocab, K, TILE, PICKED, LOWEST_FIRST, THREADS)  # fmt: skip
-    if done == 0:
+    place = tl.cumsum(wanted.to(tl.int32), 0) - 1
+    num_picked = tl.sum(wanted.to(tl.int32), 0)
+    count = LISTED + 1
+    found_x += row * LISTED
+    found_ids += row * LISTED
+    if num_picked <= PICKED:
+        tl.store(found_ids + place, groups, mask=wanted)
         tl.debug_barrier()
-        done = rank_near(line, groups, wanted, place, num_picked, floor, found_x, found_ids, row,
-                         values, ids, vocab, K, TILE, 2 * PICKED, LOWEST_FIRST,
-                         THREADS)  # fmt: skip
-    if done == 0:
+        picks = tl.arange(0, PICKED)
+        chosen = picks < num_picked
+        group = tl.load(found_ids + picks, mask=chosen, other=0, cache_modifier=".cg")
+        group = group[None, :, None]
+        tokens = tile_offsets(group // GROUPS, group % GROUPS, TILE)
+        real = chosen[None, :, None] & (tokens < vocab)
+        near = clean(line, tokens, real)
+        hit = tl.ravel(real & (near >= floor))
+        spot = tl.cumsum(hit.to(tl.int32), 0) - 1
+        count = tl.sum(hit.to(tl.int32), 0)
+        if count <= LISTED:
+            tl.debug_barrier()
+            tl.store(found_x + spot, tl.ravel(near), mask=hit)
+            tl.store(found_ids + spot, tl.ravel(tokens), mask=hit)
+            tl.debug_barrier()
+            rank_listed(found_x, found_ids, count, row, values, ids, K, LISTED, LOWEST_FIRST)
+    if count > LISTED:
         rank_by_scans(line, row, values, ids, vocab, K, LOWEST_FIRST)
     if TOTALS:
         sums += row * (2 * num_blocks)
