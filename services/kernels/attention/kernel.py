@@ -30,7 +30,8 @@ from services.kernels.tree_tables import (
 )
 
 LOG2_E = 1.4426950408889634
-MERGE_TILE = {"CHUNK": 32, "WIDTH": 128}
+# Splits and columns that a program of the merge kernel holds at once.
+MERGE_CHUNK, MERGE_WIDTH = 32, 128
 # (architecture, head dim): rows of a tile, keys of a block, launch of the split kernel. Other
 # head dims up to 128 take the entry of 64.
 TILES = {
@@ -102,6 +103,8 @@ def split_constants(
         "HQ": heads,
         "HKV": kv_heads,
         "D": dim,
+        "CHUNK": MERGE_CHUNK,
+        "WIDTH": min(MERGE_WIDTH, dim),
         **tile,
     }
 
@@ -187,8 +190,8 @@ def _run_splits(
             enable_fp_fusion=False,
         )  # fmt: skip
     live, lengths, _, tables = words
-    merge_kernel[rows, heads * dim // MERGE_TILE["WIDTH"], batch](
-        parts.acc, parts.top, parts.sums, live, lengths, tables, out, parts.taken, **MERGE_TILE,
+    merge_kernel[rows, heads * (dim // constants["WIDTH"]), batch](
+        parts.acc, parts.top, parts.sums, live, lengths, tables, out, parts.taken,
         **_used(merge_kernel, constants), **MERGE, enable_fp_fusion=False,
     )  # fmt: skip
 
@@ -238,7 +241,7 @@ def compile_cases(arch: int) -> list[CompileCase]:
     for shape in ((24, 4, 256), (4, 2, 64)):
         for tree in (True, False):
             constants = split_constants(arch, tree, 1024, *shape)
-            extra = {"SLOT_STRIDE": 2 * shape[1] * MAX_ROWS * shape[2], **MERGE_TILE}
+            extra = {"SLOT_STRIDE": 2 * shape[1] * MAX_ROWS * shape[2]}
             name = f"D={shape[2]} {'tree' if tree else 'run'}"
             launch = tile_of(arch, shape[2])[1]
             found += [
