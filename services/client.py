@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 
@@ -56,13 +56,11 @@ class Chunk:
     raw: gen.GenerateStreamResponse
 
 
-class Client:
-    """Blocking client.
+class _Connection:
+    """What both clients hold: a channel of their kind, the stub, the token's metadata."""
 
-    Args    target: host:port. token: bearer token. root_cert: PEM of the server's authority;
-            with cert and key, mutual TLS. Options of `generate` and `stream` are the fields of
-            SamplingOptions, StopOptions, OutputOptions and SpeculationOptions by name.
-    """
+    _insecure: ClassVar[Callable[..., Any]]
+    _secure: ClassVar[Callable[..., Any]]
 
     def __init__(
         self,
@@ -75,12 +73,24 @@ class Client:
     ) -> None:
         credentials = _credentials(root_cert, cert, key)
         self._channel = (
-            grpc.insecure_channel(target, _OPTIONS)
+            self._insecure(target, _OPTIONS)
             if credentials is None
-            else grpc.secure_channel(target, credentials, _OPTIONS)
+            else self._secure(target, credentials, _OPTIONS)
         )
         self._metadata = _metadata(token)
         self.stub = pb.generation_pb2_grpc.GenerationServiceStub(self._channel)
+
+
+class Client(_Connection):
+    """Blocking client.
+
+    Args    target: host:port. token: bearer token. root_cert: PEM of the server's authority;
+            with cert and key, mutual TLS. Options of `generate` and `stream` are the fields of
+            SamplingOptions, StopOptions, OutputOptions and SpeculationOptions by name.
+    """
+
+    _insecure = staticmethod(grpc.insecure_channel)
+    _secure = staticmethod(grpc.secure_channel)
 
     def __enter__(self) -> Client:
         return self
@@ -114,26 +124,11 @@ class Client:
             call.cancel()
 
 
-class AsyncClient:
+class AsyncClient(_Connection):
     """The asyncio twin of `Client`."""
 
-    def __init__(
-        self,
-        target: str = "127.0.0.1:50051",
-        *,
-        token: str | None = None,
-        root_cert: Path | None = None,
-        cert: Path | None = None,
-        key: Path | None = None,
-    ) -> None:
-        credentials = _credentials(root_cert, cert, key)
-        self._channel = (
-            grpc.aio.insecure_channel(target, _OPTIONS)
-            if credentials is None
-            else grpc.aio.secure_channel(target, credentials, _OPTIONS)
-        )
-        self._metadata = _metadata(token)
-        self.stub = pb.generation_pb2_grpc.GenerationServiceStub(self._channel)
+    _insecure = staticmethod(grpc.aio.insecure_channel)
+    _secure = staticmethod(grpc.aio.secure_channel)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -210,6 +205,8 @@ def _set_prompt(request: Any, prompt: Prompt) -> None:
             if not isinstance(message, Mapping):
                 raise TypeError("a prompt is text, token ids, or messages; not a mixture")
             added = request.chat.messages.add(content=message["content"])
+            if message["role"] not in _ROLES:
+                raise TypeError(f"role {message['role']!r} is none of {', '.join(_ROLES)}")
             added.role = _ROLES[message["role"]]
 
 

@@ -50,19 +50,23 @@ def print_plan(console: Console, config: EngineConfig) -> None:
 
 
 def print_self_test(console: Console, engine: Engine) -> None:
-    """Compare tree with plain decoding on a few prompts.
+    """Compare tree with plain decoding on a few prompts, in every stage group.
 
     Raises  UnavailableError if a token differs: the server must not start.
     """
     for prompt in SELF_TEST_PROMPTS:
         ids = tuple(engine.codec.encode(prompt))
         texts = {
-            engine.generate(_probe(engine, ids, m)).finished.token_ids for m in ("off", "tree")
+            engine.generate(_probe(engine, ids, mode), group=group).finished.token_ids
+            for group in range(len(engine.groups))
+            for mode in ("off", "tree")
         }
         if len(texts) > 1:
-            text = "tree and plain decoding differ; check the weights and `lumotree verify`"
-            raise UnavailableError("SELF_TEST", text)
-    console.print(f"self-test tree = plain on {len(SELF_TEST_PROMPTS)} prompts: [green]ok[/green]")
+            text = "tree and plain decoding, or two groups, differ; check the weights"
+            raise UnavailableError("SELF_TEST", f"{text} and `lumotree verify`")
+    groups = f" in {len(engine.groups)} groups" if len(engine.groups) > 1 else ""
+    count = len(SELF_TEST_PROMPTS)
+    console.print(f"self-test tree = plain on {count} prompts{groups}: [green]ok[/green]")
 
 
 def print_ready(console: Console, options: ServeOptions, target: str) -> None:

@@ -40,7 +40,7 @@ class Generation:
 class Engine:
     """Everything needed to turn text into tokens and tokens into text.
 
-    Args    others: further groups, which a server uses; `generate` uses the first alone.
+    Args    others: further groups, which a server uses; `generate` uses the first by default.
     """
 
     def __init__(
@@ -91,26 +91,32 @@ class Engine:
             group.close()
 
     def generate(
-        self, request: GenerationRequest, watch: Callable[[Event], None] | None = None
+        self,
+        request: GenerationRequest,
+        watch: Callable[[Event], None] | None = None,
+        group: int = 0,
     ) -> Generation:
-        """Run one sequence to its end; `watch` sees every event as it happens.
+        """Run one sequence to its end in a group; `watch` sees every event as it happens.
 
         Raises  the ContractError that ended the sequence, if one did.
         """
-        return self.generate_all([request], watch)[0]
+        return self.generate_all([request], watch, group)[0]
 
     def generate_all(
-        self, requests: Iterable[GenerationRequest], watch: Callable[[Event], None] | None = None
+        self,
+        requests: Iterable[GenerationRequest],
+        watch: Callable[[Event], None] | None = None,
+        group: int = 0,
     ) -> list[Generation]:
-        """Run sequences side by side; results are in the order of the requests."""
+        """Run sequences side by side in a group; results are in the order of the requests."""
         collected: list[list[Event]] = []
         seeds = []
         for request in requests:
             events: list[Event] = []
             collected.append(events)
             seeds.append(request.sampling.seed)
-            self.scheduler.submit(replace(request, sink=_sink(events, watch)))
-        while self.scheduler.step():
+            self.schedulers[group].submit(replace(request, sink=_sink(events, watch)))
+        while self.schedulers[group].step():
             pass
         return [_gather(events, seed) for events, seed in zip(collected, seeds, strict=True)]
 

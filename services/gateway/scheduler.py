@@ -28,6 +28,9 @@ from services.gateway.text import TextCodec
 from services.runtime.group import StageGroup
 from services.runtime.pools import PagePool, SlotPool
 
+# Refusals of a message that only this process can have made wrong.
+_OWN_FAULT = ("INVALID_ARGUMENT", "ABORTED")
+
 
 class Scheduler:
     """Drive one stage group; one thread calls `step`, any thread submits and cancels.
@@ -256,7 +259,7 @@ class Scheduler:
         if reply.WhichOneof("body") != "failure":
             return reply
         error = error_from_failure(reply.failure)
-        if error.code == "ABORTED":  # a stale or repeated message is this scheduler's defect
+        if error.code in _OWN_FAULT and message.WhichOneof("body") != "admit":
             error = InternalError(error.reason, error.message)
         for sequence in concerned:
             self._end(sequence, self._failed(sequence, error))

@@ -282,7 +282,17 @@ def _wrong_path(message: Any) -> None:
         message.result.sequences[0].path.nodes[:] = [9, 9]
 
 
-@pytest.mark.parametrize("change", [_stale, _wrong_path])
+def _wrong_root(message: Any) -> None:
+    if message.WhichOneof("body") == "cycle":
+        message.cycle.sequences[0].root_id ^= 1
+
+
+def _wrong_length(message: Any) -> None:
+    if message.WhichOneof("body") == "cycle":
+        message.cycle.sequences[0].committed_length += 1
+
+
+@pytest.mark.parametrize("change", [_stale, _wrong_path, _wrong_root, _wrong_length])
 def test_a_broken_contract_between_stages_is_internal_and_ends_one_request(
     small_server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch, change: Any
 ) -> None:

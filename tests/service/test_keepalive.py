@@ -51,7 +51,7 @@ def _slow_prefill(server: RunningServer, seconds: float) -> Iterator[list[float]
 
 
 def _stream(target: str, num_tokens: int) -> list[tuple[float, Any]]:
-    """Return a stream's messages with their moments; the client pings each second, the least gRPC allows."""
+    """Return a stream's messages with their moments; the client pings each second."""
     request = gen.GenerateStreamRequest(token_ids={"ids": [65] * num_tokens})
     request.stop.max_tokens, request.stop.ignore_eos = 4, True
     with grpc.insecure_channel(target, EAGER) as channel:

@@ -156,9 +156,7 @@ def test_where_importers_cannot_read_it_refuses_to_start(
         make_engine(runtime="ray")
 
 
-def test_the_choice_is_logged(
-    unread: Callable[[str, str], None], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_choice_is_logged(ray_session: None, caplog: pytest.LogCaptureFixture) -> None:
     call_one = StageActors.call_one
     with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.INFO):
 
@@ -173,4 +171,6 @@ def test_the_choice_is_logged(
         assert engine.group.stats()["mode"] == "cpu_shm_ro"
     finally:
         engine.close()
-    assert "cpu_shm_ro" in caplog.text and "cannot write" in caplog.text
+    fields = {r.getMessage(): getattr(r, "fields", {}) for r in caplog.records}
+    assert "does not see" in str(fields["importers cannot write"]["why"])
+    assert fields["stages wired"]["mode"] == "cpu_shm_ro"
