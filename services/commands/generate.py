@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,14 +46,17 @@ def generate(
     threads: opt.Threads = DEFAULT_THREADS,
     max_model_len: opt.Context = DEFAULT_CONTEXT,
     dtype: opt.Dtype = "auto",
+    runtime: opt.Runtime = "inproc",
+    device: opt.Device = "cpu",
     as_json: opt.Json = False,
 ) -> None:
     """Complete a prompt with the embedded or a given checkpoint."""
     text = _prompt_text(prompt, prompt_file)
     drafting = resolve_drafting(mode, shape, drafter, suffix=not no_suffix)
-    with open_engine(
-        local_config(model, threads, max_model_len, dtype=dtype), quiet=as_json
-    ) as engine:
+    config = replace(
+        local_config(model, threads, max_model_len, dtype=dtype), runtime=runtime, device=device
+    )
+    with open_engine(config, quiet=as_json) as engine:
         ids = tuple(engine.codec.encode(text))
         request = GenerationRequest(
             request_id=engine.next_request_id(),

@@ -41,4 +41,6 @@ Context = Annotated[int, typer.Option("--max-model-len", help="Positions of a se
 _DTYPE = typer.Option("--dtype", help="auto, float32 or bfloat16; auto follows the device.")
 Dtype = Annotated[str, _DTYPE]
 OptionalDtype = Annotated[str | None, _DTYPE]
+Runtime = Annotated[str, typer.Option("--runtime", help="inproc or ray.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]

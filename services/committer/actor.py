@@ -5,8 +5,10 @@ from __future__ import annotations
 from services.committer.stage import CommitterStage
 from services.model.weights import TargetWeights
 from services.runtime.buffers import Arenas
+from services.runtime.orders import Orders
 from services.runtime.ray_session import ray
-from services.runtime.stage_host import Loaded, StageHost
+from services.runtime.sockets import connect
+from services.runtime.stage_host import CONNECT_SECONDS, Loaded, StageHost
 
 
 class CommitterHost(StageHost):
@@ -21,7 +23,13 @@ class CommitterHost(StageHost):
         self, loaded: Loaded, arenas: Arenas, lent: TargetWeights, epoch: int
     ) -> CommitterStage:
         """Return the committer stage."""
-        return CommitterStage(lent, arenas, loaded.config, epoch)
+        self._built = CommitterStage(lent, arenas, loaded.config, epoch, self.is_ordered)
+        return self._built
+
+    def connect_orders(self, name: str) -> Orders:
+        """Order publications from the verifier's process."""
+        self._built.order = orders = Orders(connect(name, CONNECT_SECONDS))
+        return orders
 
 
 CommitterActor = ray.remote(CommitterHost)

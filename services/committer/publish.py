@@ -10,12 +10,12 @@ import torch
 
 from services.committer.check import refuse_foreign
 from services.contract import pb
-from services.kernels import gdn, sample
-from services.kernels import publish as moves
+from services.kernels import sample
 from services.kernels.state_words import PATH_CYCLE, PATH_PENDING
 from services.runtime.buffers import Arenas
 from services.runtime.failpoints import reach
 from services.runtime.graphs import Graphs, Mirror, finish
+from services.runtime.moves import conv_gather, flip, kv_scatter, recurrent_replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Publication:
 
 
 Step = Callable[[Publication], None]
+Order = Callable[[tuple[int, ...]], None]
 
 
 def accept(job: Publication) -> None:
@@ -70,57 +71,12 @@ def cut_and_fetch(job: Publication) -> None:
         mirror.fetch()
 
 
-def recurrent_replay(job: Publication) -> None:
-    """Advance the recurrent rows along the path, from the active set into the other."""
-    state = job.arenas.verifier
-    gdn.replay(
-        state["mixed_ring"],
-        state["ab_ring"],
-        job.a_log,
-        job.dt_bias,
-        state["recurrent"],
-        state["words"],
-        job.arenas.committer["accepted"],
-        job.slots,
-    )
-
-
-def conv_gather(job: Publication) -> None:
-    """Gather the last three raw rows into the other set."""
-    state = job.arenas.verifier
-    moves.conv_gather(
-        state["raw_ring"],
-        state["conv"],
-        state["words"],
-        job.arenas.committer["accepted"],
-        job.slots,
-    )
-
-
-def kv_scatter(job: Publication) -> None:
-    """Copy the path's keys and values from the candidate ring to the pages."""
-    state = job.arenas.verifier
-    moves.kv_scatter(
-        state["kv_ring"],
-        state["kv"],
-        state["page_table"],
-        state["words"],
-        job.arenas.committer["accepted"],
-        job.slots,
-    )
-
-
 def next_root(job: Publication) -> None:
     """Keep the pending token: the only root that the next cycle's tree may have."""
     own = job.arenas.committer
     paths = own["accepted"].index_select(0, job.slots)
     index = job.slots.long() * 2 + ((paths[:, PATH_CYCLE] + 1) & 1)
     own["next_root"].view(-1).index_copy_(0, index, paths[:, PATH_PENDING])
-
-
-def flip(job: Publication) -> None:
-    """Make the other set, the new length and the next cycle the slot's state, in one move."""
-    moves.flip(job.arenas.verifier["words"], job.arenas.committer["accepted"], job.slots)
 
 
 STEPS: Final[dict[str, Step]] = {
@@ -138,6 +94,15 @@ def run_steps(job: Publication, steps: dict[str, Step]) -> None:
     reach("committer.accept")
     steps["accept"](job)
     run_published(job, steps)
+
+
+def run_ordered(job: Publication, steps: dict[str, Step], order: Order) -> None:
+    """Run the steps in this owner's memory, and have the others run where the state lies."""
+    reach("committer.accept")
+    steps["accept"](job)
+    reach("committer.next_root")
+    job.graphs.run(("next_root", len(job.slot_ids)), lambda: steps["next_root"](job))
+    order(job.slot_ids)
 
 
 def run_published(job: Publication, steps: dict[str, Step]) -> None:

@@ -10,9 +10,11 @@ from services.committer.check import NO_ROOT
 from services.committer.digest import state_digest
 from services.committer.publish import (
     STEPS,
+    Order,
     Publication,
     Step,
     cut_and_fetch,
+    run_ordered,
     run_published,
     run_steps,
 )
@@ -32,7 +34,8 @@ from services.runtime.stage import Stage, StageMessage
 class CommitterStage(Stage):
     """Publish accepted paths: all five steps and the flip, or nothing.
 
-    Args    steps: the named steps; a fault test replaces one.
+    Args    is_ordered: the verifier's memory may not be written here; `order` then has the
+            steps that write it launched in the verifier's process.
     """
 
     name = "committer"
@@ -43,9 +46,12 @@ class CommitterStage(Stage):
         arenas: Arenas,
         config: EngineConfig,
         epoch: int,
+        is_ordered: bool = False,
     ) -> None:
         super().__init__(epoch, arenas.verifier["words"].shape[0])
         self.steps: dict[str, Step] = dict(STEPS)
+        self.order: Order = _refuse_order
+        self._is_ordered = is_ordered
         self._weights = weights
         self._arenas = arenas
         self._grid = config.prefill_grid
@@ -62,7 +68,8 @@ class CommitterStage(Stage):
             for batch in range(1, min(MAX_SLAB, self.slots.num_slots) + 1):
                 job = self._publication(pb.stage_pb2.Cycle(), tuple(range(batch)))
                 self.graphs.run(("accept", batch), partial(cut_and_fetch, job))
-                run_published(job, self.steps)
+                if not self._is_ordered:
+                    run_published(job, self.steps)
 
     def admit(self, message: StageMessage) -> StageMessage:
         """Expect a sequence whose first root is not known here."""
@@ -88,7 +95,10 @@ class CommitterStage(Stage):
         """Publish the paths of a slab and return them."""
         records = check_slab(self.slots, message.cycle)
         job = self._publication(message.cycle, tuple(record.ref.slot for record in records))
-        run_steps(job, self.steps)
+        if self._is_ordered:
+            run_ordered(job, self.steps, self.order)
+        else:
+            run_steps(job, self.steps)
         reply = _answer(message)
         for record, part in zip(records, message.cycle.sequences, strict=True):
             path = self._take(record, self._accepted.host[record.ref.slot].tolist())
@@ -143,6 +153,11 @@ class CommitterStage(Stage):
         record.cycle += 1
         self._counts["published"] += 1
         self._counts["emitted"] += len(path.emitted_ids)
+
+
+def _refuse_order(slots: tuple[int, ...]) -> None:
+    text = f"{len(slots)} publications have nobody to order from; wire the stage"
+    raise RuntimeError(text)
 
 
 def _answer(message: StageMessage) -> StageMessage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from services.runtime.seat import HostSeat, Seat
 
 SHARES: Final = {"drafter": 0.3, "verifier": 0.4, "committer": 0.3}
 _PLACE_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 0.05
 
 
 class StageActors:
@@ -74,6 +76,21 @@ class StageActors:
         """End the process of a stage that hangs; Ray starts a fresh one."""
         ray.kill(self._handles[name], no_restart=False)
 
+    def restart(self, name: str) -> None:
+        """End the process of a stage, if it lives, and wait until a fresh one answers.
+
+        Raises  UnavailableError if none does in time.
+        """
+        old = self._pid(name)
+        if old:
+            self.kill(name)
+        end = time.monotonic() + _PLACE_SECONDS
+        while self._pid(name) in (0, old):
+            if time.monotonic() > end:
+                text = f"{name} was not restarted within {_PLACE_SECONDS:g} s"
+                raise UnavailableError("STAGE_DIED", text)
+            time.sleep(_RETRY_SECONDS)
+
     def close(self) -> None:
         """End the actors and give their place back."""
         from ray.util.placement_group import remove_placement_group
@@ -83,6 +100,13 @@ class StageActors:
         for handle in getattr(self, "_handles", {}).values():
             ray.kill(handle, no_restart=True)
         remove_placement_group(self._group)
+
+    def _pid(self, name: str) -> int:
+        """Return the process of a stage, 0 while it has none."""
+        try:
+            return int(self.call_one(name, "status", timeout_s=_PLACE_SECONDS)["pid"])
+        except UnavailableError:
+            return 0
 
     def _place(self) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy

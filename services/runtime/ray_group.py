@@ -22,7 +22,7 @@ from services.runtime.ray_session import RaySession
 from services.runtime.seat import GatewayEnd, Seat
 from services.runtime.sockets import GATEWAY, RING
 from services.runtime.stage import StageMessage
-from services.runtime.wiring import end_hung, wire_stages
+from services.runtime.wiring import NotWritableError, end_hung, wire_stages
 
 _LOG = get_logger("runtime.ray_group")
 _RETRY_SECONDS: Final = (0.05, 2.0)
@@ -70,7 +70,8 @@ class RayGroup:
         self._paths: dict[str, str] = {}
         self._actors = StageActors(kinds, config.device)
         try:
-            self._wire()
+            self._wire_first()
+            session.check_attached(self.stage_pids())
         except BaseException:
             self._give_back()
             raise
@@ -204,6 +205,16 @@ class RayGroup:
             self._closed.wait(delay)
             delay = min(2 * delay, most)
 
+    def _wire_first(self) -> None:
+        """Wire in the first mode whose probe passes; the group keeps that mode."""
+        try:
+            self._wire()
+        except NotWritableError as error:
+            self.mode = ipc.read_only(self.mode)
+            _LOG.warning("importers cannot write", mode=self.mode, why=error.message)
+            self._actors.restart("committer")  # a failed write may have broken its device
+            self._wire()
+
     def _wire(self) -> None:
         if self._ring is not None:
             self._ring.close()
@@ -212,7 +223,7 @@ class RayGroup:
         ring = seat.ring(self._name, self._epoch)
         limits = self._epoch, self._options.load_s
         try:
-            wire_stages(self._actors, ring, self.config, self._paths, *limits)
+            wire_stages(self._actors, ring, self.config, self._paths, *limits, self.mode)
         except BaseException:
             ring.close()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from typing import Final
 
 # Read by Ray when it is first imported or started.
@@ -19,8 +20,9 @@ for _name, _value in ENVIRONMENT.items():
 
 import ray as ray  # noqa: E402 - after the environment; others import it from here
 
-from services.contract.errors import UnavailableError  # noqa: E402
+from services.contract.errors import PreconditionError, UnavailableError  # noqa: E402
 from services.runtime.log import get_logger  # noqa: E402
+from services.runtime.mps import Mps  # noqa: E402
 
 _LOG = get_logger("runtime.ray_session")
 _ATTEMPTS: Final = 3
@@ -37,18 +39,34 @@ class RaySession:
     """A connection to Ray; one that was started here ends with its last group.
 
     Args    groups: stage groups that use it; a Ray started here has room for as many.
+            mps: whether the actors of a Ray started here share the GPU through MPS.
     """
 
-    def __init__(self, device: str, groups: int) -> None:
+    def __init__(self, device: str, groups: int, mps: bool = False) -> None:
         self._users = groups
+        self._mps: Mps | None = None
         self._is_ours = not ray.is_initialized()
+        address = os.environ.get("RAY_ADDRESS")
+        if mps and (address or not self._is_ours):
+            text = "mps is for a Ray started here; start MPS with the Ray that you join"
+            raise PreconditionError("MPS", text, "mps")
         if not self._is_ours:
             return
-        address = os.environ.get("RAY_ADDRESS")
         if address:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             return
-        _start(device, groups)
+        if mps:
+            self._mps = Mps.start()
+        try:
+            _start(device, groups)
+        except BaseException:
+            self.end()
+            raise
+
+    def check_attached(self, stages: Mapping[str, int]) -> None:
+        """Do nothing without MPS; else raise UnavailableError naming a stage that is not in it."""
+        if self._mps is not None:
+            self._mps.check_attached(stages)
 
     def close(self) -> None:
         """Let one group go; the last one ends the connection."""
@@ -60,6 +78,9 @@ class RaySession:
         """End the connection; stop Ray if it was started here."""
         if self._is_ours and ray.is_initialized():
             ray.shutdown()
+        if self._mps is not None:
+            self._mps.stop()
+            self._mps = None
 
 
 def _start(device: str, groups: int) -> None:

@@ -32,7 +32,15 @@ from services.runtime.stage_loop import LoopCounts, StageLoop
 
 MAP_BYTES = 1 << 20
 _UPSTREAM = {"drafter": "committer", "verifier": "drafter", "committer": "verifier"}
-_CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
+
+
+class Closable(Protocol):
+    """An end of the order line."""
+
+    def close(self) -> None:
+        """Close it."""
+        ...
 
 
 class WiredStage(RingStage, Protocol):
@@ -57,10 +65,12 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What belongs to one epoch: where the upstream connects, and its events."""
+    """What belongs to one epoch: where the upstream connects, its events, the order line."""
 
+    epoch: int
     inbox: Listener
     upstream: EdgeEvents
+    orders: str
 
 
 class StageHost(ABC):
@@ -76,6 +86,8 @@ class StageHost(ABC):
         self._stage: WiredStage | None = None
         self._handles: dict[str, bytes] = {}
         self._arenas: Arenas | None = None
+        self._weights: TargetWeights | None = None
+        self._order_end: Closable | None = None
         self._wiring: Wiring | None = None
         self._loop: StageLoop | None = None
 
@@ -96,11 +108,10 @@ class StageHost(ABC):
         self.load_weights(self._loaded)
         return True
 
-    def export(self, importer: str, epoch: int) -> list[bytes]:
+    def export(self, importer: str, epoch: int, mode: str) -> list[bytes]:
         """Return the maps of everything this owner lends to one importer for an epoch."""
         del importer  # each call makes handles of its own: one export an importer
         loaded = self._held()
-        mode = ipc.transport_of(loaded.config.device)
         maps = [self._map(loaded.arena, epoch, mode)]
         weights = self.lent_weights()
         if weights is not None:
@@ -108,33 +119,50 @@ class StageHost(ABC):
             maps.append(weights_map(weights, epoch, mode, handle))
         return [item.SerializeToString() for item in maps]
 
-    def wire(self, epoch: int, maps: list[bytes], inbox: str) -> None:
-        """Open the other owners' memory, build or rewire the stage, listen for the upstream.
+    def wire(self, epoch: int, maps: list[bytes], inbox: str, orders: str = "") -> None:
+        """Open the other owners' memory and listen for the upstream.
 
+        Args    orders: where publications are ordered, if the verifier launches them.
         Raises  UnavailableError where an owner is gone or the old loop hangs.
         """
         loaded = self._held()
         self._unwire()
         lent = {item.owner: item for item in (_read_map(data) for data in maps)}
         handles = {owner: item.handle for owner, item in lent.items()}
-        if self._stage is None or handles != self._handles or loaded.config.device != "cpu":
-            self._rebuild(loaded, lent, epoch)
+        if self._arenas is None or handles != self._handles or loaded.config.device != "cpu":
+            self._drop_lent()
+            arenas = {owner: self._open(loaded, lent, owner) for owner in RING}
+            self._arenas = Arenas(arenas["verifier"], arenas["drafter"], arenas["committer"])
+            self._weights = self._open_weights(loaded, lent)
             self._handles = handles
-        else:
-            self._stage.rewire(epoch)
         handles_of_events = list(lent[_UPSTREAM[self.name]].event_handles)
         upstream = EdgeEvents.opened(handles_of_events, loaded.arena.storage.device)
-        self._wiring = Wiring(Listener(inbox), upstream)
+        self._wiring = Wiring(epoch, Listener(inbox), upstream, orders)
+
+    def prepare(self) -> None:
+        """Build the stage and warm it up, or have it forget the last wiring."""
+        loaded, wiring = self._held(), self._wired()
+        if self._arenas is None or self._weights is None:
+            raise PreconditionError("NOT_WIRED", "wire the stage first", "wire")
+        if self._stage is None:
+            self._stage = self.build(loaded, self._arenas, self._weights, wiring.epoch)
+            self._stage.warmup()
+        else:
+            self._stage.rewire(wiring.epoch)
+        if wiring.orders:
+            end = self.take_orders(loaded, self._arenas, self._weights, wiring.orders)
+            self._order_end = end
 
     def connect(self, outbox: str) -> None:
         """Connect to the downstream and start the loop."""
-        wiring, stage = self._wiring, self._stage
-        if wiring is None or stage is None:
-            raise PreconditionError("NOT_WIRED", "wire the stage first", "wire")
-        loaded = self._held()
-        ends = wiring.inbox, connect(outbox, _CONNECT_SECONDS), wiring.upstream, loaded.events
+        wiring, stage, loaded = self._wired(), self._stage, self._held()
+        if stage is None:
+            raise PreconditionError("NOT_PREPARED", "prepare the stage first", "prepare")
+        if wiring.orders and self._order_end is None:
+            self._order_end = self.connect_orders(wiring.orders)
+        ends = wiring.inbox, connect(outbox, CONNECT_SECONDS), wiring.upstream, loaded.events
         core = core_of(outbox, os.sched_getaffinity(0))
-        self._loop = StageLoop(stage, *ends, loaded.config.threads, core, _end_process)
+        self._loop = StageLoop(stage, *ends, loaded.config.threads, core, end_process)
         self._loop.start()
 
     def probe_write(self, owner: str, seed: int) -> None:
@@ -181,6 +209,26 @@ class StageHost(ABC):
         """Return the block of weights that this owner lends, if it does."""
         return None
 
+    def take_orders(
+        self, loaded: Loaded, arenas: Arenas, lent: TargetWeights, name: str
+    ) -> Closable | None:
+        """Listen for the committer's orders, in the stage that launches publications."""
+        return None
+
+    def connect_orders(self, name: str) -> Closable | None:
+        """Connect to who launches publications, in the stage that orders them."""
+        return None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the verifier launches publications on the committer's order."""
+        return bool(self._wired().orders)
+
+    def _wired(self) -> Wiring:
+        if self._wiring is None:
+            raise PreconditionError("NOT_WIRED", "wire the stage first", "wire")
+        return self._wiring
+
     def _held(self) -> Loaded:
         if self._loaded is None:
             raise PreconditionError("NOT_LOADED", "load the stage first", "load")
@@ -193,17 +241,6 @@ class StageHost(ABC):
         item.event_handles.extend(loaded.events.handles)
         return item
 
-    def _rebuild(
-        self, loaded: Loaded, lent: Mapping[str, pb.stage_pb2.BufferMap], epoch: int
-    ) -> None:
-        self._drop_lent()
-        arenas = {owner: self._open(loaded, lent, owner) for owner in RING}
-        self._arenas = Arenas(arenas["verifier"], arenas["drafter"], arenas["committer"])
-        weights = self._weights(loaded, lent)
-        stage = self.build(loaded, self._arenas, weights, epoch)
-        stage.warmup()
-        self._stage = stage
-
     def _open(
         self, loaded: Loaded, lent: Mapping[str, pb.stage_pb2.BufferMap], owner: str
     ) -> Arena:
@@ -212,7 +249,9 @@ class StageHost(ABC):
         item = lent[owner]
         return Arena.mapped(item, ipc.import_block(item.handle, item.mode, item.size_bytes))
 
-    def _weights(self, loaded: Loaded, lent: Mapping[str, pb.stage_pb2.BufferMap]) -> TargetWeights:
+    def _open_weights(
+        self, loaded: Loaded, lent: Mapping[str, pb.stage_pb2.BufferMap]
+    ) -> TargetWeights:
         dtype = model_dtype(loaded.config)
         block = self.lent_weights()
         if block is None:
@@ -225,7 +264,7 @@ class StageHost(ABC):
         """Drop every view of other owners' memory, so that they can free it."""
         if self._stage is not None:
             self._stage.close()
-        self._stage = self._arenas = None
+        self._stage = self._arenas = self._weights = None
         if self._held().config.device != "cpu":
             gc.collect()
             torch.cuda.ipc_collect()
@@ -239,8 +278,11 @@ class StageHost(ABC):
     def _unwire(self) -> None:
         loop, self._loop = self._loop, None
         wiring, self._wiring = self._wiring, None
+        end, self._order_end = self._order_end, None
         if loop is not None:
             loop.stop()
+        if end is not None:
+            end.close()
         if wiring is not None:
             wiring.inbox.close()
 
@@ -249,6 +291,6 @@ def _read_map(data: bytes) -> pb.stage_pb2.BufferMap:
     return parse(pb.stage_pb2.BufferMap, data, MAP_BYTES)
 
 
-def _end_process(error: BaseException) -> None:
+def end_process(error: BaseException) -> None:
     """End a process whose stage broke; its runtime starts a fresh one."""
     os._exit(70)

@@ -7,9 +7,10 @@ import torch
 from services.model.products import prepare_products
 from services.model.weights import TargetWeights, load_target
 from services.runtime.buffers import Arenas, has_narrow_products, model_dtype
+from services.runtime.orders import OrderLoop, Publisher
 from services.runtime.owners import WEIGHTS, new_bytes, weights_bytes
 from services.runtime.ray_session import ray
-from services.runtime.stage_host import Loaded, StageHost
+from services.runtime.stage_host import Loaded, StageHost, end_process
 from services.verifier.stage import VerifierStage
 
 
@@ -35,6 +36,14 @@ class VerifierHost(StageHost):
         """Return the verifier stage."""
         prepare_products(lent, None, has_narrow_products(loaded.config))
         return VerifierStage(loaded.model, lent, arenas, loaded.config, epoch)
+
+    def take_orders(
+        self, loaded: Loaded, arenas: Arenas, lent: TargetWeights, name: str
+    ) -> OrderLoop:
+        """Launch publications on the committer's order."""
+        publisher = Publisher(lent, arenas)
+        publisher.warmup()
+        return OrderLoop(name, publisher, loaded.config.threads, end_process)
 
 
 VerifierActor = ray.remote(VerifierHost)

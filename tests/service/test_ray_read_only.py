@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -17,6 +17,7 @@ from services.gateway.defaults import resolve_drafting
 from services.gateway.engine import Engine, Generation
 from services.gateway.requests import GenerationRequest
 from services.runtime.ipc.host import SharedFile
+from services.runtime.log import ROOT
 from services.runtime.placement import StageActors
 from services.runtime.ray_group import RayGroup
 from tests.service.front import RunningServer, make_engine
@@ -50,7 +51,28 @@ def sealing() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(scope="module")
-def engine(ray_session: None, sealing: pytest.MonkeyPatch) -> Iterator[Engine]:
+def records() -> Iterator[list[logging.LogRecord]]:
+    """What the service logs."""
+    found: list[logging.LogRecord] = []
+
+    class Keeping(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record)
+
+    handler = Keeping()
+    logger = logging.getLogger(f"{ROOT}.runtime.ray_group")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield found
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def engine(
+    ray_session: None, sealing: pytest.MonkeyPatch, records: list[logging.LogRecord]
+) -> Iterator[Engine]:
     opened = make_engine(runtime="ray")
     try:
         yield opened
@@ -100,7 +122,12 @@ def test_another_seed_gives_other_digests(engine: Engine, expected: Generation) 
     assert _digests(_generate(engine, seed=8)) != _digests(expected)
 
 
-def test_the_mode_is_named_in_server_info(engine: Engine) -> None:
+def test_the_mode_is_named_in_logs_and_server_info(
+    engine: Engine, records: list[logging.LogRecord]
+) -> None:
+    fields = {record.getMessage(): getattr(record, "fields", {}) for record in records}
+    assert "committer to verifier" in fields["importers cannot write"]["why"]
+    assert fields["stages wired"]["mode"] == "cpu_shm_ro"
     server = RunningServer(engine)
     try:
         with grpc.insecure_channel(server.target) as channel:
@@ -128,49 +155,3 @@ def test_a_killed_committer_comes_back_in_the_same_mode(
     again = _generate(engine)  # other trees: the drafter knows this text by now
     assert again.finished.token_ids == expected.finished.token_ids
     assert again.deltas[-1].digest == expected.deltas[-1].digest
-
-
-@pytest.fixture
-def unread(ray_session: None) -> Iterator[Callable[[str, str], None]]:
-    """Let the probe's read of one direction fail."""
-    call_one = StageActors.call_one
-    with pytest.MonkeyPatch.context() as patch:
-
-        def deny(reader: str, owner: str) -> None:
-            def call(self: StageActors, name: str, method: str, *rest: Any, **limit: float) -> Any:
-                if (name, method, rest[:1]) == (reader, "probe_read", (owner,)):
-                    return False
-                return call_one(self, name, method, *rest, **limit)
-
-            patch.setattr(StageActors, "call_one", call)
-
-        yield deny
-
-
-@pytest.mark.parametrize(("reader", "owner"), [("drafter", "verifier"), ("verifier", "drafter")])
-def test_where_importers_cannot_read_it_refuses_to_start(
-    unread: Callable[[str, str], None], reader: str, owner: str
-) -> None:
-    unread(reader, owner)
-    with pytest.raises(ContractError, match=f"{reader} does not see.*use --runtime inproc"):
-        make_engine(runtime="ray")
-
-
-def test_the_choice_is_logged(ray_session: None, caplog: pytest.LogCaptureFixture) -> None:
-    call_one = StageActors.call_one
-    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.INFO):
-
-        def call(self: StageActors, name: str, method: str, *rest: Any, **limit: float) -> Any:
-            if (name, method, rest[:1]) == ("committer", "probe_write", ("verifier",)):
-                return None
-            return call_one(self, name, method, *rest, **limit)
-
-        patch.setattr(StageActors, "call_one", call)
-        engine = make_engine(runtime="ray")
-    try:
-        assert engine.group.stats()["mode"] == "cpu_shm_ro"
-    finally:
-        engine.close()
-    fields = {r.getMessage(): getattr(r, "fields", {}) for r in caplog.records}
-    assert "does not see" in str(fields["importers cannot write"]["why"])
-    assert fields["stages wired"]["mode"] == "cpu_shm_ro"

@@ -13,6 +13,12 @@ from tests.drafts import KnownDraft, plain_run
 from tests.ring import EPOCH, Ring, root_only
 from tests.stages.rig import StageRig
 
+_EARLY = (
+    ("export", ("x", 1, "cpu_shm")),
+    ("wire", (1, [], "")),
+    ("prepare", ()),
+    ("connect", ("x",)),
+)
 PROMPT = [5, 17, 40, 3, 96, 12, 55, 71, 8]
 TOKENS = 40
 
@@ -141,6 +147,6 @@ def rewires_alive(rig: StageRig, plain: Ring) -> None:
 def refuses_calls_out_of_order(kind: type) -> None:
     """Call control methods before what they need."""
     host = kind()
-    for method, arguments in (("export", ("x", 1)), ("wire", (1, [], "")), ("connect", ("x",))):
+    for method, arguments in _EARLY:
         with pytest.raises(ContractError):
             getattr(host, method)(*arguments)

@@ -73,6 +73,7 @@ class HostedStage:
         inbox, outbox = (address(self._ring, epoch, end) for end in ("in", "out"))
         listener = Listener(outbox)
         self.call("wire", epoch, maps, inbox)
+        self.call("prepare")
         self.call("connect", outbox)
         self._in, self._back = connect(inbox, _SECONDS), listener.accept(_SECONDS)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import warnings
+from typing import Final
 
 import torch
 
 from services.contract.errors import UnavailableError
+
+# Its owner may forbid others to write it (F_SEAL_FUTURE_WRITE).
+_FLAGS: Final = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 
 
 class SharedFile:
@@ -17,7 +23,7 @@ class SharedFile:
     """
 
     def __init__(self, label: str, size_bytes: int) -> None:
-        self._descriptor = os.memfd_create(f"lumotree-{label}", os.MFD_CLOEXEC)
+        self._descriptor = os.memfd_create(f"lumotree-{label}", _FLAGS)
         os.ftruncate(self._descriptor, size_bytes)
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
@@ -41,3 +47,27 @@ def map_file(path: str, size_bytes: int) -> torch.Tensor:
     except (OSError, RuntimeError) as error:
         text = f"a shared file cannot be mapped ({type(error).__name__}); wire again"
         raise UnavailableError("SHARED_FILE", text) from error
+
+
+def import_file(path: str, size_bytes: int) -> torch.Tensor:
+    """Return the bytes of another owner's file; read-only where writing it is forbidden.
+
+    Numbers a write into a read-only mapping ends the process.
+    Raises  UnavailableError if its owner is gone or the file is too small.
+    """
+    try:
+        return map_file(path, size_bytes)
+    except UnavailableError:
+        return _map_readable(path, size_bytes)
+
+
+def _map_readable(path: str, size_bytes: int) -> torch.Tensor:
+    try:
+        with open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), size_bytes, mmap.MAP_SHARED, mmap.PROT_READ)
+    except (OSError, ValueError) as error:
+        text = f"a shared file cannot be mapped ({type(error).__name__}); wire again"
+        raise UnavailableError("SHARED_FILE", text) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a buffer that is not writable: that is the point
+        return torch.frombuffer(mapped, dtype=torch.uint8)
