@@ -69,8 +69,10 @@ class Arm:
             figures.clear()
 
 
-def generate(engine: Engine, prompt: str, seed: int, most: int) -> Generation:
-    """Generate one completion with digests off."""
+def generate(
+    engine: Engine, prompt: str, seed: int, most: int, wants_digest: bool = False
+) -> Generation:
+    """Generate one completion."""
     ids = tuple(engine.codec.encode(prompt))
     return engine.generate(
         GenerationRequest(
@@ -80,8 +82,22 @@ def generate(engine: Engine, prompt: str, seed: int, most: int) -> Generation:
             budget=Budget(most, context_length=CONTEXT),
             drafting=Drafting(),
             sink=lambda event: None,
+            wants_digest=wants_digest,
         )
     )
+
+
+def gate(arms: dict[str, Arm], most: int) -> int:
+    """Compare tokens and the digest after every cycle; return how many digests were equal."""
+    count = 0
+    for prompt in PROMPTS:
+        found = [generate(arm.engine, prompt, 1, most, wants_digest=True) for arm in arms.values()]
+        texts = [g.finished.token_ids for g in found]
+        digests = [[delta.digest for delta in g.deltas] for g in found]
+        if texts[0] != texts[1] or digests[0] != digests[1] or not all(digests[0]):
+            raise SystemExit("the gate is red: the runtimes give different tokens or digests")
+        count += len(digests[0])
+    return count
 
 
 def measure(arms: dict[str, Arm], repeats: int, most: int) -> list[float]:
@@ -127,11 +143,14 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and write benchmarks/results/handoff.json."""
+    """Measure and write benchmarks/results/handoff.json or handoff_gpu.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--tokens", type=int, default=192)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--mps", action="store_true", help="start MPS for the stages")
+    parser.add_argument("--no-recovery", action="store_true", help="kill no stage at the end")
     options = parser.parse_args()
     arms: dict[str, Arm] = {}
     try:
@@ -140,22 +159,45 @@ def main() -> None:
                 model=str(EMBEDDED_MODEL),
                 runtime=runtime,
                 threads=options.threads,
+                device=options.device,
+                mps=options.mps and runtime == "ray",
                 context_length=CONTEXT,
                 max_sequences=1,
             )
             arms[runtime] = Arm(Engine.open(config))
+        equal = gate(arms, options.tokens)
         measure(arms, 1, options.tokens)
         for arm in arms.values():
             arm.forget()
         ratios = measure(arms, options.repeats, options.tokens)
-        report = summary(arms, ratios) | {"recovery": recovery(arms["ray"].engine)}
+        report = {"equal_digests": equal, **summary(arms, ratios)}
+        mode = str(arms["ray"].engine.group.stats()["mode"]) + "_mps" * options.mps
+        if not options.no_recovery:
+            report["recovery"] = recovery(arms["ray"].engine)
     finally:
         for arm in arms.values():
             arm.engine.close()
     report["settings"] = vars(options) | {"cpus": os.cpu_count(), "load": os.getloadavg()[0]}
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "handoff.json").write_text(json.dumps(report, indent=1) + "\n")
+    keep(report, mode, options.device)
     print(json.dumps(report, indent=1))
+
+
+def keep(report: dict[str, Any], mode: str, device: str) -> None:
+    """Write a report: the CPU's in a file of its own, a GPU's beside its other modes."""
+    if device == "cpu":
+        path, kept = RESULTS / "handoff.json", report
+    else:
+        path = RESULTS / "handoff_gpu.json"
+        others = json.loads(path.read_text()) if path.exists() else {}
+        kept = others | {mode: report}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def gpu(arms: dict[str, Arm]) -> dict[str, str]:
+    """Return the name of the arms' GPU, if they run on one."""
+    device = arms["inproc"].engine.config.device
+    return {} if device == "cpu" else {"gpu": torch.cuda.get_device_name(device)}
 
 
 def summary(arms: dict[str, Arm], ratios: list[float]) -> dict[str, Any]:
@@ -171,7 +213,7 @@ def summary(arms: dict[str, Arm], ratios: list[float]) -> dict[str, Any]:
     }
     added = statistics.median(arms["ray"].handoffs) - statistics.median(arms["inproc"].handoffs)
     return {
-        "machine": {"cpu": platform.machine(), "torch": torch.__version__},
+        "machine": {"cpu": platform.machine(), "torch": torch.__version__, **gpu(arms)},
         **figures,
         "added_handoff_us_p50": round(added, 1),
         "rate_ratio_p50": round(statistics.median(ratios), 4),

@@ -1,4 +1,4 @@
-"""CUDA memory and events between two processes: both ways, in graphs, and after a death."""
+"""CUDA memory and events between processes: both ways, in graphs, and after a death."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def _owner(pipe: Connection) -> None:
             numbers.fill_(number)
             own.record(number)
             pipe.send("written")
+        elif word == "export":
+            pipe.send((ipc.export_block(block, ipc.CUDA_IPC, ""), own.handles))
         else:
             theirs.wait(number)
             pipe.send((int(numbers[0]), int(numbers[-1])))
@@ -70,12 +72,7 @@ def owner() -> Iterator[Owner]:
 
 
 def test_values_and_events_pass_both_ways_through_a_graph(owner: Owner) -> None:
-    numbers = owner.block.view(torch.int32)
-    numbers.add_(0)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        numbers.add_(1000)
+    graph = _adding(owner.block, 1000)
     times = []
     for number in range(ROUNDS):
         start = time.perf_counter()
@@ -86,6 +83,68 @@ def test_values_and_events_pass_both_ways_through_a_graph(owner: Owner) -> None:
         assert owner.ask("read", number) == (number + 1000, number + 1000)
         times.append((time.perf_counter() - start) * 1e6)
     print(f"two messages each way: p50 {statistics.median(times):.0f} us")
+
+
+def _second(pipe: Connection, handle: bytes, events: list[bytes]) -> None:
+    """Add 1000 to the owner's block by a graph, behind the owner's event."""
+    block = ipc.import_block(handle, ipc.CUDA_IPC, SIZE)
+    upstream, own = EdgeEvents.opened(events, block.device), EdgeEvents.made_on("cuda")
+    graph = _adding(block, 1000)
+    pipe.send(own.handles)
+    while True:
+        number = pipe.recv()
+        upstream.wait(number)
+        graph.replay()
+        own.record(number)
+        pipe.send("added")
+
+
+def _adding(block: torch.Tensor, amount: int) -> torch.cuda.CUDAGraph:
+    numbers = block.view(torch.int32)
+    numbers.add_(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        numbers.add_(amount)
+    return graph
+
+
+@pytest.fixture
+def second(owner: Owner) -> Iterator[Connection]:
+    context = mp.get_context("spawn")
+    pipe, other = context.Pipe()
+    lent = owner.ask("export", 0)
+    process = context.Process(target=_second, args=(other, *lent), daemon=True)
+    process.start()
+    yield pipe
+    process.kill()
+    process.join()
+
+
+def test_three_processes_pass_a_block_around_a_ring(owner: Owner, second: Connection) -> None:
+    edge = EdgeEvents.opened(second.recv(), owner.block.device)
+    graph = _adding(owner.block, 1_000_000)
+    times = []
+    for number in range(ROUNDS):
+        start = time.perf_counter()
+        owner.ask("write", number)
+        second.send(number)
+        assert second.recv() == "added"
+        edge.wait(number)
+        graph.replay()
+        owner.own.record(number)
+        assert owner.ask("read", number) == (number + 1_001_000,) * 2
+        times.append((time.perf_counter() - start) * 1e6)
+    print(f"a ring of three: p50 {statistics.median(times):.0f} us")
+
+
+def test_without_the_second_process_its_part_is_missing(owner: Owner) -> None:
+    graph = _adding(owner.block, 1_000_000)
+    owner.ask("write", 4)
+    owner.upstream.wait(4)
+    graph.replay()
+    owner.own.record(4)
+    assert owner.ask("read", 4) == (1_000_004, 1_000_004)
 
 
 def test_without_the_importers_write_the_owner_reads_its_own(owner: Owner) -> None:
@@ -106,4 +165,7 @@ def test_the_death_of_the_owner_leaves_no_memory_and_its_handle_is_refused() -> 
     torch.cuda.synchronize()
     with pytest.raises(UnavailableError):
         ipc.import_block(made.handle, ipc.CUDA_IPC, SIZE)
-    assert free - torch.cuda.mem_get_info()[0] < SIZE
+    end = time.monotonic() + 5
+    while free - torch.cuda.mem_get_info()[0] >= SIZE:
+        assert time.monotonic() < end, "memory of a dead owner is still held"
+        time.sleep(0.01)
