@@ -12,6 +12,7 @@ from services.runtime.log import get_logger
 
 _LOG = get_logger("gateway.clock")
 _IDLE_SECONDS = 0.5
+STUCK_SECONDS = 60.0
 
 
 class CycleClock:
@@ -51,7 +52,7 @@ class CycleClock:
     @property
     def is_stuck(self) -> bool:
         """Whether live sequences have seen no step for a minute."""
-        return not self.scheduler.is_idle and time.monotonic() - self.last_step > 60.0
+        return not self.scheduler.is_idle and time.monotonic() - self.last_step > STUCK_SECONDS
 
     def refuse(self) -> None:
         """Refuse new sequences from now on."""

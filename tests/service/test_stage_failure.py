@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.client import Client
 from services.contract import pb
+from services.gateway import clock
 from services.runtime.local import MAX_REBUILDS
 from tests.service.front import RunningServer, refusal, running
 from tests.service.small import small_engine
@@ -117,6 +118,35 @@ def test_a_ring_that_keeps_breaking_stays_out_of_service(server: RunningServer) 
         with pytest.raises(grpc.RpcError) as caught:
             client.generate("again", max_tokens=2)
         assert refusal(caught.value)[:2] == ("UNAVAILABLE", "RESTARTING")
+
+
+@pytest.mark.parametrize(("patience", "statuses"), [(0.3, [1, 2, 1]), (60.0, [1])])
+def test_health_does_not_claim_to_serve_while_nothing_moves(
+    server: RunningServer,
+    monkeypatch: pytest.MonkeyPatch,
+    patience: float,
+    statuses: list[int],
+) -> None:
+    """A stage hangs for a second; the control is the row whose patience is longer."""
+    monkeypatch.setattr(clock, "STUCK_SECONDS", patience)
+    stage, go = server.engine.group.stages[1], threading.Event()
+    real = stage.step
+
+    def step(message):
+        if message.WhichOneof("body") == "cycle" and not go.is_set():
+            go.wait(1.0)
+            go.set()
+        return real(message)
+
+    monkeypatch.setattr(stage, "step", step)
+    watch = Watch(server.target)
+    with Client(server.target) as client:
+        answer = client.generate("hang", max_tokens=4, ignore_eos=True)
+    assert len(answer.token_ids) == 4, "what hung goes on"
+    watch.wait_for(statuses)
+    if len(statuses) > 1:
+        assert watch.seen[1][0] < watch.seen[2][0]
+    watch.close()
 
 
 def test_a_defect_outside_the_stages_ends_its_requests_and_frees_their_slots(
