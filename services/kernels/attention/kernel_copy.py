@@ -6,6 +6,9 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from services.kernels.attention.kernel_items import blocks_of, word_of
 
+# Triton renamed both after 3.6.
+copy_tile = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 PAGE = gl.constexpr(64)
 PATH = gl.constexpr(16)
 RING = gl.constexpr(32)
@@ -40,7 +43,7 @@ def stage_block(
         value = gl.load(source[:, None] + column, mask=(index < run)[:, None], other=0.0)
         target.slice(part, PART, 0).store(value)
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
 
 
 @gluon.jit
@@ -117,9 +120,7 @@ def copy_items(
                 mbarrier.wait(k_free.index(at), ((count // K_STAGES) & 1) ^ 1)
                 if place < whole:
                     mbarrier.expect(k_ready.index(at), SIZE)
-                    tma.async_copy_global_to_shared(
-                        kv, [row, 0], k_ready.index(at), k_bufs.index(at)
-                    )
+                    copy_tile(kv, [row, 0], k_ready.index(at), k_bufs.index(at))
                 else:
                     stage_block(
                         k_bufs.index(at), paged, ring, nodes, place * PAGE, length, run, TREE, D
@@ -129,9 +130,7 @@ def copy_items(
                 mbarrier.wait(v_free.index(at), ((count // V_STAGES) & 1) ^ 1)
                 if place < whole:
                     mbarrier.expect(v_ready.index(at), SIZE)
-                    tma.async_copy_global_to_shared(
-                        kv, [row + HKV * PAGE, 0], v_ready.index(at), v_bufs.index(at)
-                    )
+                    copy_tile(kv, [row + HKV * PAGE, 0], v_ready.index(at), v_bufs.index(at))
                 else:
                     paged += HKV * PAGE * D
                     stage_block(

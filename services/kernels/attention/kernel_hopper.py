@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from services.kernels.attention.kernel_copy import PAGE, PATH, TILE, WORD, copy_items
+from services.kernels.attention.kernel_copy import PAGE, PATH, TILE, WORD, barrier, copy_items
 from services.kernels.attention.kernel_items import blocks_of
 from services.kernels.attention.kernel_step import LOWEST, new_base_of, weights_of
 
@@ -174,7 +174,7 @@ def run_items(
             q_bufs.index(WHO).store(q)
             limits.index(WHO).store(length + depth + (count - first) * PAGE)
             fence_async_shared()
-            gl.thread_barrier()
+            barrier()
             cells = (batch * (SPLITS * TILES) + rank * TILES + tile) * HKV + kv_head
             if is_tail:
                 cells = ((batch * MAX_PATHS + path) * 2 + rank % 2) * TAIL_TILES + tile

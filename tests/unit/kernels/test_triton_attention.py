@@ -47,6 +47,15 @@ def test_trees_match_the_reference(lengths: tuple[int, int], other: int) -> None
     assert_close(attend(case, tables), expected)
 
 
+@pytest.mark.parametrize("dim", [128, 256])
+def test_wider_heads_match_the_reference(dim: int) -> None:
+    case = make_attention_case(32, 192, slots=1, query_heads=2, kv_heads=1, dim=dim)
+    tables = make_tables([chain_tree(3)], [126], [0])
+    expected = torch.full_like(case.q, torch.nan)
+    reference.attend(case.q, case.kv, case.kv_ring, 1, case.page_table, tables, expected)
+    assert_close(attend(case, tables), expected)
+
+
 def test_wide_splits_begin_where_the_table_says() -> None:
     case = make_attention_case(32, 4096 + 1024 + 128, slots=1, **SHAPE)
     tables = make_tables([chain_tree(4)], [4096 + 1024 - 2], [0])
