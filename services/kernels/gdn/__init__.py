@@ -35,6 +35,8 @@ def scan(
             (slot, layer, node). a_log, dt_bias [Hv] fp32. out [B * T, Hv, dv], T = 32 (or 1).
     Args    schedule: "one_pass", "two_level", or "triangular" (fast mode only); the CPU has one.
     Numbers a node's bits depend on its root path and the slot's state only. Padding rows: 0.
+    Order   "triangular" starts on a GPU while the launch before it ends: of its operands, that
+            launch may write the rings only (conv.conv_tree does).
     """
     backend("gdn", out.device.type).scan(
         mixed_ring, ab_ring, a_log, dt_bias, recurrent, words, layer, tables, out, schedule
