@@ -163,6 +163,8 @@ def accuracy(
     for name, base in rules.items():
         outputs, truth = base.outputs[:, :live].to(torch.bfloat16), exact.outputs[:, :live]
         result[f"outputs_outside_{name}"] = cells_outside(found, outputs, truth, 1)
+    if isinstance(arm, package_arms.Fla):
+        return result
     states: dict[str, list[int]] = {name: [0, 0] for name in rules}
     for node, expected in exact.states.items():
         set_path(problem, node)
@@ -226,7 +228,22 @@ def run_shape(clock: Clock, name: str, packages: bool) -> dict[str, Any]:
         rows.append(row)
         del arm
         torch.cuda.empty_cache()
-    return {"shape": name, "nodes": live, "floors": floors(clock, problem), "arms": rows}
+    return {
+        "shape": name,
+        "nodes": live,
+        "floors": floors(clock, problem),
+        "torch_states_outside_chain": _states_outside(native, ours, exact),
+        "arms": rows,
+    }
+
+
+def _states_outside(found: Sequential, base: Sequential, exact: Sequential) -> tuple[int, int]:
+    """Return (state cells outside, cells) of one fp32 recurrence paired with another."""
+    pairs = [
+        cells_outside(found.states[node], base.states[node], expected, 2)
+        for node, expected in exact.states.items()
+    ]
+    return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -242,13 +259,16 @@ def table(result: dict[str, Any]) -> str:
         verify, commit, total, eager = (
             row[key]["us"] for key in ("verify_graph", "commit_graph", "total_graph", "total_eager")
         )
+        states = [row.get(f"states_outside_{base}", ("-", "-")) for base in ("chain", "torch")]
         lines.append(
             f"{row['arm']:52}{verify:9.1f}{verify / floor['read_48']:7.2f}{commit:8.1f}{total:9.1f}"
             f"{eager:9.1f}{row['buffers_mib']:8.1f}{row['output_error']:9.1e}"
             f"{row['state_error']:10.1e}  out {row['outputs_outside_chain'][0]}"
-            f"/{row['outputs_outside_torch'][0]} state {row['states_outside_chain'][0]}"
-            f"/{row['states_outside_torch'][0]} of {row['states_outside_chain'][1]}"
+            f"/{row['outputs_outside_torch'][0]} state {states[0][0]}/{states[1][0]}"
+            f" of {states[0][1]}"
         )
+        spread = row["verify_graph"]
+        lines.append(f"    verify p10-p90: {spread['p10']:.1f} - {spread['p90']:.1f}")
         lengths = [key for key in row if key.startswith("commit_length")]
         for key in lengths:
             ratio = row[key]["us"] / floor["copy_1"]
