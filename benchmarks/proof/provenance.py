@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("torch", "triton", "numba", "numpy", "transformers")
+PACKAGES = ("torch", "triton", "numba", "numpy", "transformers", "fla-core")
 
 
 def provenance(device: str, model: Path) -> dict[str, Any]:

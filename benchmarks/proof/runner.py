@@ -110,18 +110,24 @@ def _family(
     family: str, folder: Path, model: Path, device: str, show: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Run one family in a process; a process that ends without a result is a failed check."""
-    output = folder / f"{family}.json"
+    output, log = folder / f"{family}.json", folder / f"{family}.log"
     command = [sys.executable, "-m", "benchmarks.proof", "--only", family, "--jobs", "1"]
     command += ["--device", device, "--model", str(model.resolve()), "--output", str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    for text in done.stdout.splitlines()[1:-1]:
-        show(text)
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        for text in process.stdout or ():
+            if " " in text and not text.startswith(("rules ", "holds in ", "FAILS in ")):
+                show(text.rstrip())
     if output.exists():
         found: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["checks"]
         return found
-    detail = {"exit_code": done.returncode, "error": done.stderr[-2000:]}
+    detail = {"exit_code": process.returncode, "error": log.read_text(errors="replace")[-2000:]}
     lost = Check(family, "the family's process ended without a result", 1, 0, True, detail)
-    show(f"{line(lost)}\n{done.stderr[-2000:]}")
+    show(f"{line(lost)}\n{detail['error']}")
     return [vars(lost) | {"holds": lost.holds}]
 
 
@@ -145,11 +151,10 @@ def line(check: Check) -> str:
 
 
 def save(report: dict[str, Any], output: Path | None) -> None:
-    """Write a report and its table, if a file is named."""
+    """Write a report, if a file is named."""
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -157,11 +162,12 @@ def markdown(report: dict[str, Any]) -> str:
     facts = report["provenance"]
     versions = ", ".join(f"{name} {text}" for name, text in facts["versions"].items())
     verdict = "holds" if report["holds"] else "FAILS"
+    left = sum(bool(check["not_run"]) for check in report["checks"])
     lines = [
-        f"# lumotree prove on {facts['device_name']}: {verdict}",
+        f"# lumotree prove on {facts['device_name']}: {verdict}, {left} checks not run",
         "",
-        f"{facts['date']}, {report['seconds']} s, {report['processes']} processes of {facts['threads']} thread,",
-        f"{facts['model']},",
+        f"{facts['date']}, {report['seconds']} s, {report['processes']} processes of",
+        f"{facts['threads']} thread, {facts['model']},",
         f"python {facts['python']}, {versions}; rules {report['rules_sha256']}.",
         "",
         "| family | check | cases | passed | control |",

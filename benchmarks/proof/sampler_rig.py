@@ -167,15 +167,20 @@ def draw_rows(case: Case, words: Words, device: str, batch: int = BATCH) -> Toke
             row = case.logits[0, node]
             cpu.draw_many(row, case.tables, case.state, node, column, out[node])
         return out.T
+    return draw_slabs(case, words, device, batch)
+
+
+def draw_slabs(case: Case, words: Words, device: str, batch: int) -> Tokens:
+    """Return the same by the kernel of the ring, a slab of `batch` copies of the tree at a time."""
+    nodes, depths = case.tree.num_nodes, list(case.tree.depths)
     logits, tables, state = slab_of(case, batch, device)
-    parts = []
-    for group in words.reshape(-1, batch, words.shape[1]):
-        given = torch.zeros(batch, 32, dtype=torch.int64)
-        given[:, :nodes] = torch.from_numpy(group.view(np.int64)[:, depths])
-        out = torch.full((batch, 32), -1, dtype=torch.int32, device=device)
-        sample.draw(logits, tables, state, out, given.to(device))
-        parts.append(out[:, :nodes].cpu())
-    return torch.cat(parts).numpy()
+    given = torch.zeros(len(words), 32, dtype=torch.int64, device=device)
+    given[:, :nodes] = torch.from_numpy(words.view(np.int64)[:, depths]).to(device)
+    out = torch.full((len(words), 32), -1, dtype=torch.int32, device=device)
+    for start in range(0, len(words), batch):
+        part = slice(start, start + batch)
+        sample.draw(logits, tables, state, out[part], given[part])
+    return out[:, :nodes].cpu().numpy()
 
 
 def walk_over(tree: Tree, tokens: Tokens) -> tuple[npt.NDArray[np.bool_], Tokens, Tokens]:

@@ -71,4 +71,4 @@ def test_a_check_holds_only_if_all_cases_pass_and_its_control_fires() -> None:
     assert not Check("faults", "x", 2, 2, False).holds
     assert not Check("faults", "x", 0, 0, True).holds
     assert left_out("faults", "x", "not built").holds
-    assert len(FAMILIES) == 6
+    assert len(FAMILIES) == 8
