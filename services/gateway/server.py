@@ -141,7 +141,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", PUBLIC_MESSAGE_BYTES),
     ("grpc.max_send_message_length", 16 * PUBLIC_MESSAGE_BYTES),
     ("grpc.max_metadata_size", METADATA_BYTES),
-    ("grpc.absolute_max_metadata_size", 2 * METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # else some between are let through
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),

@@ -133,10 +133,12 @@ def test_content_is_in_no_log_metric_or_error(
         said = _canary_calls(client, server)
         load = client.stub.GetLoad(gen.GetLoadRequest())
         info = client.stub.GetServerInfo(gen.GetServerInfoRequest())
+        metrics = client.stub.GetMetrics(gen.GetMetricsRequest()).text
     written = debug_logs.getvalue() + "".join(capfd.readouterr())
     assert "stage broke" in written, "the logs were on"
+    assert "lumotree_request_success_total" in metrics
     for form in _forms():
-        for place in (written, str(load), str(info), *said):
+        for place in (written, str(load), str(info), metrics, *said):
             assert form not in place
 
 

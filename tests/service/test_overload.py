@@ -292,7 +292,9 @@ def test_pending_events_of_one_reader_stay_below_a_mebibyte(
     client.generate("weigh", max_tokens=200, ignore_eos=True, logprobs=20, temperature=0.0)
     weight = sum(map(session_module._weight, kept))
     assert weight > 1000
-    assert _deep_bytes(kept) / weight * session_module.MAX_PENDING < 1.5 * 2**20
+    most = _deep_bytes(kept) / weight * session_module.MAX_PENDING
+    print(f"a full queue holds {most / 2**20:.2f} MiB")
+    assert most <= 2**20
 
 
 def _deep_bytes(value: object) -> int:
