@@ -116,16 +116,26 @@ def page(result: dict[str, Any], stem: str) -> list[str]:
             "Publication:",
             *lengths(shape),
         ]
-    lines += ["", f"![time]({stem}.svg)", "", "## Variants", result["variants"]["what"] + ".", ""]
+    lines += ["", f"![time]({stem}.svg)", *variants(result.get("variants"))]
+    notes = [f"- {note}" for note in result.get("notes", [])]
+    if "not_measured" in result:
+        notes.append(f"- Not measured: {'; '.join(result['not_measured'])}.")
+    return [*lines, "", "## Notes", *notes] if notes else lines
+
+
+def variants(found: dict[str, Any] | None) -> list[str]:
+    """Return the table of variants that a run beside the table's measured, if there was one."""
+    if found is None:
+        return []
+    lines = ["", "## Variants", found["what"] + ".", ""]
     lines += ["| variant | tree | us | p10-p90 | x floor |", "|---|---|---:|---:|---:|"]
-    floor = result["variants"]["floors"]["read_48"]
-    for name, tree, time in result["variants"]["rows"]:
+    floor = found["floors"]["read_48"]
+    for name, tree, time in found["rows"]:
         spread = f"{time['p10']:.1f}-{time['p90']:.1f}"
         lines.append(
             f"| {name} | {tree} | {time['us']:.1f} | {spread} | {time['us'] / floor:.2f} |"
         )
-    lines += ["", "## Notes", *[f"- {note}" for note in result["notes"]]]
-    return [*lines, f"- Not measured: {'; '.join(result['not_measured'])}."]
+    return lines
 
 
 def main() -> None:
