@@ -68,7 +68,9 @@ class CommitterStage(Stage):
             for batch in range(1, min(MAX_SLAB, self.slots.num_slots) + 1):
                 job = self._publication(pb.stage_pb2.Cycle(), tuple(range(batch)))
                 self.graphs.run(("accept", batch), partial(cut_and_fetch, job))
-                if not self._is_ordered:
+                if self._is_ordered:
+                    self.graphs.run(("next_root", batch), partial(self.steps["next_root"], job))
+                else:
                     run_published(job, self.steps)
 
     def admit(self, message: StageMessage) -> StageMessage:

@@ -1,4 +1,4 @@
-"""Live health: one name for the service, one a stage, one for the whole server."""
+"""Live health: a name for the service, each stage, the transport mode and the whole server."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class HealthMonitor:
         self._stages = stages
         self._shown: dict[str, int] = {}
         self._epochs = [group.epoch for group in groups]
+        self._modes = [str(group.stats()["mode"]) for group in groups]
         self._draining = False
 
     async def run(self) -> None:
@@ -59,6 +60,9 @@ class HealthMonitor:
         whole = usable and any(all(stages.values()) for stages in seen)
         for name in ("", SERVICE):
             await self._show(name, whole)
+        for mode in set(self._modes):
+            own = (all(s.values()) for s, m in zip(seen, self._modes, strict=True) if m == mode)
+            await self._show(f"transport.{mode}", usable and any(own))
 
     async def _show(self, name: str, is_serving: bool) -> None:
         status = _SERVING if is_serving else _NOT_SERVING

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.contract import pb
 from services.contract.errors import ContractError
@@ -122,7 +123,7 @@ def test_another_seed_gives_other_digests(engine: Engine, expected: Generation) 
     assert _digests(_generate(engine, seed=8)) != _digests(expected)
 
 
-def test_the_mode_is_named_in_logs_and_server_info(
+def test_the_mode_is_named_in_logs_health_and_server_info(
     engine: Engine, records: list[logging.LogRecord]
 ) -> None:
     fields = {record.getMessage(): getattr(record, "fields", {}) for record in records}
@@ -133,6 +134,11 @@ def test_the_mode_is_named_in_logs_and_server_info(
         with grpc.insecure_channel(server.target) as channel:
             stub = pb.generation_pb2_grpc.GenerationServiceStub(channel)
             info = stub.GetServerInfo(pb.generation_pb2.GetServerInfoRequest())
+            health = health_pb2_grpc.HealthStub(channel)
+            name = health_pb2.HealthCheckRequest(service="transport.cpu_shm_ro")
+            assert health.Check(name).status == health_pb2.HealthCheckResponse.SERVING
+            with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
+                health.Check(health_pb2.HealthCheckRequest(service="transport.cpu_shm"))
     finally:
         server.stop()
     assert (info.runtime, info.transport) == ("ray", "cpu_shm_ro")
