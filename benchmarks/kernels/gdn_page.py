@@ -34,9 +34,7 @@ def draw(shape: dict[str, Any], stem: str) -> None:
     axes.axvline(shape["floors"]["read_48"]["us"], color="black", linewidth=1, linestyle=":")
     axes.set_yticks(range(len(rows)), [row["arm"] for row in rows], fontsize=8)
     axes.set_xscale("log")
-    axes.set_xlabel(
-        "verify + commit, 48 layers, us; red: outside the paired rule; line: read floor"
-    )
+    axes.set_xlabel("verify + commit, us, log scale\nred: outside the paired rule; line: floor")
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(REPORTS / f"{stem}.svg", metadata={"Date": None})
