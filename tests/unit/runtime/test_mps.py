@@ -10,7 +10,7 @@ import pytest
 
 from services.contract.config import EngineConfig
 from services.contract.errors import InvalidField, PreconditionError, UnavailableError
-from services.runtime import mps
+from services.runtime import mps, ray_session
 from services.runtime.mps import Mps
 
 CONTROL = """#!/bin/sh
@@ -73,6 +73,54 @@ def test_without_the_program_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(PreconditionError, match="install NVIDIA MPS or leave mps out"):
         Mps.start()
+
+
+class FakeRay:
+    """A Ray that starts, and remembers in which environment."""
+
+    folder = ""
+    is_up = False
+
+    def is_initialized(self) -> bool:
+        """Say whether it runs."""
+        return self.is_up
+
+    def init(self, **options: object) -> None:
+        """Start."""
+        self.is_up, self.folder = True, os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "")
+
+    def shutdown(self) -> None:
+        """End."""
+        self.is_up = False
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_ray_of_our_own_starts_inside_mps_and_ends_it(
+    log: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    install(log, clients="101\\n")
+    fake = FakeRay()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray_session, "ray", fake)
+    session = ray_session.RaySession("cuda", 1, mps=asked)
+    assert bool(fake.folder) == asked
+    if asked:
+        with pytest.raises(UnavailableError, match="drafter"):
+            session.check_attached({"verifier": 101, "drafter": 102})
+    session.close()
+    assert log.exists() == asked
+    assert not asked or log.read_text().splitlines()[-1] == "quit -t 5"
+
+
+def test_mps_is_refused_for_a_ray_that_is_joined(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(log)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    monkeypatch.setattr(ray_session, "ray", FakeRay())
+    with pytest.raises(PreconditionError, match="start MPS with the Ray that you join"):
+        ray_session.RaySession("cuda", 1, mps=True)
+    assert not log.exists()
 
 
 @pytest.mark.parametrize("where", [{"device": "cpu", "runtime": "ray"}, {"device": "cuda"}])
