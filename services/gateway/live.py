@@ -18,6 +18,9 @@ class LiveRequests:
         self._live: dict[tuple[str, str], Ticket] = {}
         self._count = itertools.count()
 
+    def __len__(self) -> int:
+        return len(self._live)
+
     def enter(self, tenant: str, request_id: str) -> Ticket:
         """Return the ticket of a new request.
 

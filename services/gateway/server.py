@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ class Server:
     _clock: Door = field(init=False)
     _monitor: HealthMonitor = field(init=False)
     _server: grpc.aio.Server = field(init=False)
+    _servicer: GenerationServicer = field(init=False)
     _watch: asyncio.Task[None] = field(init=False)
 
     async def start(self) -> None:
@@ -80,8 +82,8 @@ class Server:
             interceptors=(*guards, intake),
             maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
         )
-        servicer = self._servicer()
-        pb.generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self._server)
+        self._servicer = self._make_servicer()
+        pb.generation_pb2_grpc.add_GenerationServiceServicer_to_server(self._servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._monitor.servicer, self._server)
         add_reflection(_reflected(), self._server)
         self.port = self._bind()
@@ -111,14 +113,17 @@ class Server:
     async def stop(self, timeout_s: float | None = None) -> None:
         """Show NOT_SERVING, let live requests end, abort the rest, close the port."""
         timeout_s = self.options.shutdown_timeout_s if timeout_s is None else timeout_s
+        end = time.monotonic() + timeout_s
         await self._monitor.drain()
         drained = await asyncio.to_thread(self._clock.drain, timeout_s)
-        _LOG.info("drained", complete=drained)
+        while self._servicer.num_live and time.monotonic() < end:
+            await asyncio.sleep(0.01)  # what is computed may still be on its way to its reader
+        _LOG.info("drained", complete=drained and not self._servicer.num_live)
         await asyncio.to_thread(self._clock.stop)
         self._watch.cancel()
         await self._server.stop(grace=1.0)
 
-    def _servicer(self) -> GenerationServicer:
+    def _make_servicer(self) -> GenerationServicer:
         options = self.options
         facts = ServerFacts(self.engine, options.served_name)
         model_name(facts.model, "served-model-name")

@@ -72,6 +72,11 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
             test_drafters=test_drafters,
         )
 
+    @property
+    def num_live(self) -> int:
+        """Generate calls whose answer was not wholly sent."""
+        return len(self._requests)
+
     @status.unary
     async def Generate(
         self, request: gen.GenerateRequest, context: Context

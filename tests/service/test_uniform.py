@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,8 +16,10 @@ import pytest
 from services.client import Client
 from services.contract import pb
 from services.gateway import uniform as module
+from services.gateway.servicer import GenerationServicer
 from services.gateway.uniform import UniformBuffer
-from tests.service.front import RunningServer, refusal
+from tests.service.front import RunningServer, refusal, running
+from tests.service.small import small_engine
 
 gen = pb.generation_pb2
 
@@ -84,6 +88,28 @@ def test_a_stop_string_and_a_cancel_end_a_uniform_stream(
     next(parts)
     parts.close()
     assert small_server.seconds_to_free() < 1
+
+
+@pytest.mark.parametrize(("waits", "reason"), [(True, "length"), (False, "cut")])
+def test_a_drain_waits_for_what_is_computed_and_not_sent(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch, waits: bool, reason: str
+) -> None:
+    """The engine is idle long before a paced stream ends; the control waits for the engine alone."""
+    if not waits:
+        monkeypatch.setattr(GenerationServicer, "num_live", 0)
+    with running(small_engine(byte_model)) as server, Client(server.target) as client:
+        parts = client.stream("drain", max_tokens=250, ignore_eos=True, uniform_stream=True)
+        got = list(next(parts).token_ids)
+        stopped = asyncio.run_coroutine_threadsafe(server.server.stop(30.0), server.loop)
+        ended = "cut"
+        try:
+            for part in parts:
+                got.extend(part.token_ids)
+                ended = part.finish_reason or ended
+        except grpc.RpcError as error:
+            assert error.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+        stopped.result(40)
+    assert (ended, len(got) == 250) == (reason, reason == "length")
 
 
 REFUSED = [
