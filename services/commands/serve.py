@@ -19,7 +19,7 @@ from services.contract.config import EngineConfig, config_from_mapping, load_con
 from services.contract.errors import InvalidField
 from services.gateway.front import ServedEngine
 from services.gateway.names import model_name
-from services.gateway.server import ServeOptions, Server, read_token
+from services.gateway.server import ServeOptions, Server, join_address, read_token
 from services.gateway.tls import TlsFiles
 from services.gateway.vllm.options import VllmOptions
 from services.runtime.log import set_up_logs
@@ -143,7 +143,7 @@ def _opened(
 async def _serve(engine: ServedEngine, options: ServeOptions, console: Console) -> None:
     server = Server(engine, options)
     await server.start()
-    print_ready(console, options, f"{options.host}:{server.port}")
+    print_ready(console, options, join_address(options.host, server.port))
     await server.run()
 
 
@@ -160,9 +160,11 @@ def _check_port(host: str, port: int) -> None:
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind((host.strip("[]"), port))
         except OSError as error:
-            text = f"{host}:{port} cannot be bound: {error.strerror}; choose another one"
+            text = (
+                f"{join_address(host, port)} cannot be bound: {error.strerror}; choose another one"
+            )
             raise InvalidField("PORT", text, "port") from None
 
 

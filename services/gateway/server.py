@@ -132,7 +132,7 @@ class Server:
 
     def _bind(self) -> int:
         options = self.options
-        address = f"{options.host}:{options.port}"
+        address = join_address(options.host, options.port)
         try:
             if options.tls is None:
                 return int(self._server.add_insecure_port(address))
@@ -154,6 +154,12 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_concurrent_streams", 2 * MAX_STREAMS_PER_CLIENT),
     ("grpc.so_reuseport", 0),
 )
+
+
+def join_address(host: str, port: int) -> str:
+    """Return host:port, an IPv6 address in brackets."""
+    bare = host.removeprefix("[").removesuffix("]")
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
 
 
 def _services(module: Any) -> ServiceDescriptor:

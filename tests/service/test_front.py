@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,7 +19,9 @@ from services.client import Client
 from services.contract import pb
 from services.contract.limits import METADATA_BYTES, PUBLIC_MESSAGE_BYTES
 from services.gateway.requests import GenerationRequest
+from services.gateway.server import join_address
 from tests.service.front import RunningServer, refusal, rich_status, running
+from tests.service.small import small_engine
 
 gen = pb.generation_pb2
 PROMPT = "def fibonacci(n):\n"
@@ -323,6 +328,28 @@ def test_no_defect_reaches_a_caller_as_unknown(client: Client, server: RunningSe
         scheduler.submit = real
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert "planted" not in caught.value.details()
+
+
+def _has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as probe:
+        return probe.connect_ex(("::1", 1)) != errno.EADDRNOTAVAIL
+
+
+HOSTS = [("localhost", "localhost"), *([("::1", "[::1]"), ("[::1]", "[::1]")] * _has_ipv6())]
+
+
+@pytest.mark.parametrize(("host", "target"), HOSTS)
+def test_every_form_of_a_host_is_bound(byte_model: Path, host: str, target: str) -> None:
+    with (
+        running(small_engine(byte_model), host=host) as server,
+        Client(f"{target}:{server.server.port}") as client,
+    ):
+        assert client.generate("x", max_tokens=1, timeout=5, ignore_eos=True).token_ids
+
+
+def test_an_address_of_ipv6_is_put_in_brackets_once() -> None:
+    joined = [join_address(host, 5) for host in ("::1", "[::1]", "127.0.0.1", "a.example")]
+    assert joined == ["[::1]:5", "[::1]:5", "127.0.0.1:5", "a.example:5"]
 
 
 def test_drain_refuses_new_calls_and_lets_live_ones_end() -> None:

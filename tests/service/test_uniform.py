@@ -94,7 +94,7 @@ def test_a_stop_string_and_a_cancel_end_a_uniform_stream(
 def test_a_drain_waits_for_what_is_computed_and_not_sent(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch, waits: bool, reason: str
 ) -> None:
-    """The engine is idle long before a paced stream ends; the control waits for the engine alone."""
+    """The engine is idle long before a paced stream ends; the control waits for it alone."""
     if not waits:
         monkeypatch.setattr(GenerationServicer, "num_live", 0)
     with running(small_engine(byte_model)) as server, Client(server.target) as client:
