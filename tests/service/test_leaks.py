@@ -77,6 +77,7 @@ def _growth(server: RunningServer, first: int, then: int, cancels: bool = True) 
         after = _held(server)
     assert all(after[name] <= before[name] + 1 for name in before), (before, after)
     server.engine.scheduler.check_integrity()
+    assert server.server._servicer.num_live == 0, "no id is held"
     growth = _rss() - bytes_before
     print(f"{then} requests: {growth / MIB:.2f} MiB")
     return growth
