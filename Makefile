@@ -15,7 +15,7 @@ SOURCES := services proto tests $(wildcard benchmarks models deploy)
 PIP_COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-.PHONY: help setup demo peers test-vllm bench-replay bench-replay-all test test-all lint types proto tidy verify fix lock clean
+.PHONY: help setup demo peers test-vllm bench-replay bench-replay-all prove test test-all lint types proto tidy verify fix lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-16s %s\n", $$1, $$2 }'
@@ -100,6 +100,10 @@ bench-replay-all: setup ## all 86 requests and peers, then variants (<= 45 minut
 	for run in replay_all replay_variants; do \
 		$(BIN)/python -m benchmarks.replay.report benchmarks/results/$$run.json benchmarks/reports; \
 	done
+
+prove: setup ## the whole proof and its page (<= 10 minutes)
+	$(BIN)/lumotree prove --output benchmarks/results/proof_cpu.json
+	$(BIN)/python -m benchmarks.proof.report benchmarks/results/proof_cpu.json benchmarks/reports
 
 clean: ## remove the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis lumotree.egg-info
