@@ -17,30 +17,10 @@ import torch
 from services.contract.errors import UnavailableError
 from services.runtime import ipc
 from services.runtime.ipc.events import EdgeEvents
+from tests.gpu.ipc_processes import SIZE, add, adding, own
 
 pytestmark = pytest.mark.gpu
-SIZE = 8 << 20
 ROUNDS = 200
-
-
-def _owner(pipe: Connection) -> None:
-    """Own a block: write n to it, let the importer add to it, read it back."""
-    block = torch.zeros(SIZE, dtype=torch.uint8, device="cuda")
-    numbers = block.view(torch.int32)
-    own = EdgeEvents.made_on("cuda")
-    pipe.send((ipc.export_block(block, ipc.CUDA_IPC, ""), own.handles))
-    theirs = EdgeEvents.opened(pipe.recv(), block.device)
-    while True:
-        word, number = pipe.recv()
-        if word == "write":
-            numbers.fill_(number)
-            own.record(number)
-            pipe.send("written")
-        elif word == "export":
-            pipe.send((ipc.export_block(block, ipc.CUDA_IPC, ""), own.handles))
-        else:
-            theirs.wait(number)
-            pipe.send((int(numbers[0]), int(numbers[-1])))
 
 
 class Owner:
@@ -49,8 +29,9 @@ class Owner:
     def __init__(self) -> None:
         context = mp.get_context("spawn")
         self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_owner, args=(other,), daemon=True)
+        self.process = context.Process(target=own, args=(other,), daemon=True)
         self.process.start()
+        other.close()  # so that a process that dies ends the wait
         self.handle, events = self.pipe.recv()
         self.block = ipc.import_block(self.handle, ipc.CUDA_IPC, SIZE)
         self.upstream = EdgeEvents.opened(events, self.block.device)
@@ -72,7 +53,7 @@ def owner() -> Iterator[Owner]:
 
 
 def test_values_and_events_pass_both_ways_through_a_graph(owner: Owner) -> None:
-    graph = _adding(owner.block, 1000)
+    graph = adding(owner.block, 1000)
     times = []
     for number in range(ROUNDS):
         start = time.perf_counter()
@@ -85,37 +66,14 @@ def test_values_and_events_pass_both_ways_through_a_graph(owner: Owner) -> None:
     print(f"two messages each way: p50 {statistics.median(times):.0f} us")
 
 
-def _second(pipe: Connection, handle: bytes, events: list[bytes]) -> None:
-    """Add 1000 to the owner's block by a graph, behind the owner's event."""
-    block = ipc.import_block(handle, ipc.CUDA_IPC, SIZE)
-    upstream, own = EdgeEvents.opened(events, block.device), EdgeEvents.made_on("cuda")
-    graph = _adding(block, 1000)
-    pipe.send(own.handles)
-    while True:
-        number = pipe.recv()
-        upstream.wait(number)
-        graph.replay()
-        own.record(number)
-        pipe.send("added")
-
-
-def _adding(block: torch.Tensor, amount: int) -> torch.cuda.CUDAGraph:
-    numbers = block.view(torch.int32)
-    numbers.add_(0)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        numbers.add_(amount)
-    return graph
-
-
 @pytest.fixture
 def second(owner: Owner) -> Iterator[Connection]:
     context = mp.get_context("spawn")
     pipe, other = context.Pipe()
     lent = owner.ask("export", 0)
-    process = context.Process(target=_second, args=(other, *lent), daemon=True)
+    process = context.Process(target=add, args=(other, *lent), daemon=True)
     process.start()
+    other.close()
     yield pipe
     process.kill()
     process.join()
@@ -123,7 +81,7 @@ def second(owner: Owner) -> Iterator[Connection]:
 
 def test_three_processes_pass_a_block_around_a_ring(owner: Owner, second: Connection) -> None:
     edge = EdgeEvents.opened(second.recv(), owner.block.device)
-    graph = _adding(owner.block, 1_000_000)
+    graph = adding(owner.block, 1_000_000)
     times = []
     for number in range(ROUNDS):
         start = time.perf_counter()
@@ -139,7 +97,7 @@ def test_three_processes_pass_a_block_around_a_ring(owner: Owner, second: Connec
 
 
 def test_without_the_second_process_its_part_is_missing(owner: Owner) -> None:
-    graph = _adding(owner.block, 1_000_000)
+    graph = adding(owner.block, 1_000_000)
     owner.ask("write", 4)
     owner.upstream.wait(4)
     graph.replay()
