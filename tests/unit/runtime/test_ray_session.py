@@ -47,6 +47,6 @@ def test_start_is_given_up_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeRay(9)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_session, "ray", fake)
-    with pytest.raises(UnavailableError, match="3 attempts .RuntimeError: timed out waiting"):
+    with pytest.raises(UnavailableError, match=r"3 attempts .RuntimeError: timed out waiting"):
         ray_session.RaySession("cpu", 1)
     assert fake.starts == fake.shutdowns == 3
