@@ -5,10 +5,10 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from services.kernels.attention.kernel_items import blocks_of, word_of
+from services.kernels.kernel_names import barrier
 
-# Triton renamed both after 3.6.
+# Triton renamed it after 3.6.
 copy_tile = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
-barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 PAGE = gl.constexpr(64)
 PATH = gl.constexpr(16)
 RING = gl.constexpr(32)

@@ -15,9 +15,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from services.kernels.attention.kernel_copy import PAGE, PATH, TILE, WORD, barrier, copy_items
+from services.kernels.attention.kernel_copy import PAGE, PATH, TILE, WORD, copy_items
 from services.kernels.attention.kernel_items import blocks_of
 from services.kernels.attention.kernel_step import LOWEST, new_base_of, weights_of
+from services.kernels.kernel_names import barrier
 
 ROWS = gl.constexpr(64)
 LINE = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))

@@ -18,6 +18,7 @@ from services.kernels.gdn.kernel_step import (
     step_state,
     step_update,
 )
+from services.kernels.kernel_names import barrier
 
 CHUNK = gl.constexpr(32)
 
@@ -144,7 +145,7 @@ def stage(
                 w = gl.fma(-weight[:, None], k, q)
                 smem[4]._reinterpret(gl.float32, [EB, DK], plane).slice(i * 16, 16).store(w)
                 smem[5]._reinterpret(gl.float32, [EB], flat).slice(i * 16, 16).store(kq)
-    gl.thread_barrier()
+    barrier()
 
 
 @gluon.jit
