@@ -17,13 +17,13 @@ os.environ["TRITON_INTERPRET"] = "0"
 
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from services.kernels.compile_case import ARCHS, CompileCase
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 SHARED_LIMIT = {90: 227 * 1024, 121: 99 * 1024}
 
 
@@ -47,12 +47,12 @@ def cases(arch: int, op: str = "") -> list[CompileCase]:
 
 def resources(ptx: str, arch: int) -> dict[str, int]:
     """Return registers, stack and spill bytes, and matrix instructions of a kernel's PTX."""
-    tool = TOOLS / ("ptxas-blackwell" if arch >= 100 else "ptxas")
+    tool = get_ptxas(arch).path
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx)
         target = [f"--gpu-name=sm_{arch}a", "--fmad=false", "-v"]
-        command = [str(tool), *target, str(source), "-o", str(source.with_suffix(".cubin"))]
+        command = [tool, *target, str(source), "-o", str(source.with_suffix(".cubin"))]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     return {
         "registers": _sum(r"Used (\d+) registers", report),

@@ -1,7 +1,6 @@
 """Every sampling parameter is honoured on every row, by brute force over token lists (N10)."""
 
 import dataclasses
-import math
 import random
 from collections.abc import Callable
 
@@ -202,7 +201,7 @@ CORNERS: dict[str, tuple[float, ...]] = {
 POISON = VOCAB + 7
 
 
-def drawn_at_corners(rng: np.random.Generator, inverse: float | None = None) -> set[int]:
+def drawn_at_corners(rng: np.random.Generator, margin: float | None = None) -> set[int]:
     """Tokens of 300 rows at corners of the bounds, over scratch that holds a foreign id."""
     found = set()
     for _ in range(300):
@@ -212,10 +211,10 @@ def drawn_at_corners(rng: np.random.Generator, inverse: float | None = None) -> 
         sampling = SamplingParams(**values, logit_bias=bias, seed=int(rng.integers(1 << 63)))
         case = lone_case(rng.normal(0, 30, VOCAB), sampling, prompt=(1, 2, 3), emitted=(2, 4))
         case.state.host[1].ids[:] = POISON
-        if inverse is not None:
-            case.state.sampling[0].numpy().view(np.float32)[params.INVERSE_REPETITION] = inverse
+        if margin is not None:
+            case.state.sampling[0].numpy().view(np.float64)[params.MARGIN] = margin
         token = drawn(case)[0]
-        assert token == POISON or case.probabilities(0)[token] > 0 or inverse
+        assert token == POISON or case.probabilities(0)[token] > 0 or margin
         found.add(token)
     return found
 
@@ -226,8 +225,8 @@ def test_no_corner_of_the_bounds_draws_what_the_row_does_not_hold(
     assert POISON not in drawn_at_corners(rng)
 
 
-def test_an_unbounded_penalty_draws_what_an_earlier_row_left(rng: np.random.Generator) -> None:
-    assert POISON in drawn_at_corners(rng, inverse=math.inf)
+def test_a_row_without_survivors_draws_what_an_earlier_row_left(rng: np.random.Generator) -> None:
+    assert POISON in drawn_at_corners(rng, margin=-1.0)
 
 
 def test_words_pack_and_unpack(rng: np.random.Generator) -> None:

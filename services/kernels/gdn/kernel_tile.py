@@ -18,7 +18,7 @@ from services.kernels.gdn.kernel_step import (
     step_state,
     step_update,
 )
-from services.kernels.kernel_names import barrier
+from services.kernels.kernel_names import as_floats, barrier
 
 CHUNK = gl.constexpr(32)
 
@@ -128,23 +128,23 @@ def stage(
     g = decay_gate(raw[1].to(gl.float32), a_log, dt_bias)
     beta = beta_gate(raw[2].to(gl.float32))
     spread = gl.full([EB, BV], 1.0, gl.float32, raw[0].type.layout)
-    smem[1]._reinterpret(gl.float32, [EB, BV], plane).store(beta[:, None] * v)
-    smem[2]._reinterpret(gl.float32, [EB, BV], plane).store((-beta * g)[:, None] * spread)
-    smem[3]._reinterpret(gl.float32, [EB, BV], plane).store(g[:, None] * spread)
+    as_floats(smem[1], [EB, BV], plane).store(beta[:, None] * v)
+    as_floats(smem[2], [EB, BV], plane).store((-beta * g)[:, None] * spread)
+    as_floats(smem[3], [EB, BV], plane).store(g[:, None] * spread)
     EACH: gl.constexpr = 3 if QUERIES else 1
     for i in gl.static_range(EB // 16):
         if i * 16 < count:
             k = raw[3 + i * EACH].to(gl.float32)
             k = k * inverse_norm(k)[:, None]
-            smem[0]._reinterpret(gl.float32, [EB, DK], plane).slice(i * 16, 16).store(k)
+            as_floats(smem[0], [EB, DK], plane).slice(i * 16, 16).store(k)
             if QUERIES:
                 q = raw[4 + i * EACH].to(gl.float32)
                 q = q * (inverse_norm(q) * DK**-0.5)[:, None]
                 kq = gl.sum(k * q, axis=1)
                 weight = beta_gate(raw[5 + i * EACH].to(gl.float32)) * kq
                 w = gl.fma(-weight[:, None], k, q)
-                smem[4]._reinterpret(gl.float32, [EB, DK], plane).slice(i * 16, 16).store(w)
-                smem[5]._reinterpret(gl.float32, [EB], flat).slice(i * 16, 16).store(kq)
+                as_floats(smem[4], [EB, DK], plane).slice(i * 16, 16).store(w)
+                as_floats(smem[5], [EB], flat).slice(i * 16, 16).store(kq)
     barrier()
 
 

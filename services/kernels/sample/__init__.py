@@ -4,8 +4,9 @@ A row's draw depends on its own logits, its slot's values, counts and seed, and 
 its own root-to-node path: nothing else. Order of processing: bias and bans, min_tokens,
 repetition, frequency and presence penalties, temperature, min-p, top-k (boundary ties kept),
 top-p (ties by id). Greedy takes the lowest id of the maximum; so does min_p = 1. A NaN logit
-counts as -inf. The token drawn at a row of depth d has position committed_length + d + 1; its
-64 random bits are Philox4x32-10 of (seed; position, choice).
+counts as -inf; a row with an infinite maximum is greedy and has no log-probabilities. The token
+drawn at a row of depth d has position committed_length + d + 1; its 64 random bits are
+Philox4x32-10 of (seed; position, choice).
 """
 
 import torch

@@ -77,7 +77,7 @@ def _survivors(values, best, doubles, top_k, scratch):
 def draw_row(values, doubles, words, random_words, scratch, out):
     """Write the token of a processed row for each random word."""
     best, index = largest(values)
-    if words[p.FLAGS] & p.IS_GREEDY or best == NEG_INF:
+    if words[p.FLAGS] & p.IS_GREEDY or not math.isfinite(best):
         out[:] = index
         return
     size = _survivors(values, best, doubles, words[p.TOP_K], scratch)
@@ -96,9 +96,9 @@ def write_logprobs(row, values, doubles, words, token, scratch, out_ids, out):
     best, _ = largest(shown)
     scale = 1.0 if plain else doubles[p.SCALE]
     ids, weights, size = scratch.ids, scratch.weights, 0
-    if best > NEG_INF and plain:
+    if math.isfinite(best) and plain:
         size = plain_weights(shown, best, scratch)
-    elif best > NEG_INF:
+    elif math.isfinite(best):
         size = _survivors(shown, best, doubles, words[p.TOP_K], scratch)
     total = total_weight(weights, size)
     log_total = math.log(np.float64(total) / fixed.WEIGHT_ONE) if total > 0 else 0.0

@@ -36,6 +36,7 @@ from services.kernels.sample.kernel_values import (
     P_TOP_K,
     P_TOP_P,
     P_WORDS,
+    POS_INF,
     ROWS,
     T_DEPTHS,
     T_LENGTH,
@@ -96,8 +97,9 @@ def row_top(tops, program):
 
 @triton.jit
 def is_sampled(words, packed_top):
-    """Return whether a row draws: not greedy, and something is allowed."""
-    return ((tl.load(words + P_FLAGS) & IS_GREEDY) == 0) & (unpacked_value(packed_top) > NEG_INF)
+    """Return whether a row draws: not greedy, something is allowed, and none is infinite."""
+    top = unpacked_value(packed_top)
+    return ((tl.load(words + P_FLAGS) & IS_GREEDY) == 0) & (top > NEG_INF) & (top < POS_INF)
 
 
 @triton.jit

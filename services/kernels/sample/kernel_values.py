@@ -31,6 +31,7 @@ PATH = tl.constexpr(16)
 ROWS = tl.constexpr(32)
 NO_ID = tl.constexpr(1 << 30)
 NEG_INF = tl.constexpr(float("-inf"))
+POS_INF = tl.constexpr(float("inf"))
 
 
 @triton.jit
@@ -62,9 +63,9 @@ def tile_values(row, ids):
     ancestors, tokens, depth = path
     inside = ids < vocab
     x = tl.load(logits + ids, mask=inside, other=NEG_INF)
-    x = tl.where(x == x, x, NEG_INF)
     if (flags & HAS_BIAS) != 0:
         x = x + tl.load(bias + ids, mask=inside, other=0.0)
+    x = tl.where(x == x, x, NEG_INF)
     if bans_ends:
         mark = tl.load(marks + ids, mask=inside, other=0).to(tl.int32)
         x = tl.where((mark & IS_END) != 0, NEG_INF, x)

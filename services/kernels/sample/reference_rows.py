@@ -34,9 +34,10 @@ class Row:
 def processed_values(logits: torch.Tensor, row: Row, state: SampleState) -> torch.Tensor:
     """Return the row's logits [V] after bias, bans, min_tokens and penalties, in fp32."""
     sampling, marks = row.sampling, state.prompt_mask[row.slot]
-    values = torch.where(logits.isnan(), _NEG_INF, logits)
+    values = logits
     if sampling.flags & p.HAS_BIAS:
         values = values + state.logit_bias[row.slot]
+    values = torch.where(values.isnan(), _NEG_INF, values)
     if row.num_emitted < sampling.min_tokens:
         values = torch.where((marks & p.IS_END) != 0, _NEG_INF, values)
     if sampling.flags & p.HAS_PENALTIES:
@@ -90,7 +91,7 @@ def pick(weights: torch.Tensor, word: int) -> int:
 def draw_row(logits: torch.Tensor, row: Row, state: SampleState, word: int) -> int:
     """Return the token that plain decoding draws at this row with this random word."""
     values = processed_values(logits, row, state)
-    if row.sampling.flags & p.IS_GREEDY or values.max() == _NEG_INF:
+    if row.sampling.flags & p.IS_GREEDY or values.max().isinf():
         return greedy(values)
     return pick(survivor_weights(values, row.sampling), word)
 
@@ -110,6 +111,7 @@ def write_logprobs(
         if not row.sampling.flags & p.IS_GREEDY:
             scale = row.sampling.scale
             keep = survivor_weights(values, row.sampling) > 0
+    keep = keep & values.max().isfinite()
     scaled = (values.double() - values.max().double()) * scale
     total = int(torch.where(keep, fixed_weights(scaled), 0).sum())
     logprobs = scaled - math.log(total / float(1 << WEIGHT_BITS)) if total else scaled

@@ -99,6 +99,30 @@ def test_numba_equals_the_reference_in_every_token_path_count_and_id(
         torch.testing.assert_close(*values, rtol=2e-7, atol=2e-7, equal_nan=True)
 
 
+def test_infinite_logits_draw_the_lowest_allowed_of_them(rng: np.random.Generator) -> None:
+    params = SamplingParams(
+        temperature=0.7,
+        seed=3,
+        num_logprobs=1,
+        banned_token_ids=(4,),
+        presence_penalty=1.0,
+        repetition_penalty=1.2,
+    )
+    sequences = [Sequence(params, Budget(64), (1, 9, 11)) for _ in range(2)]
+    trees = [cases.with_tokens(chain_tree(3), 50, rng) for _ in range(2)]
+    tables = cases.make_tables(trees, sequences, [0, 1])
+    logits = cases.make_logits(2, 50, rng, 0.5)
+    finite = logits.clone()
+    logits[:, :, [4, 9, 11]] = torch.inf
+    for given, is_lowest in ((logits, True), (finite, False)):
+        for backend in (reference, cpu):
+            state = cases.make_state(sequences, 50)
+            state.logprob_values.fill_(torch.nan)
+            drawn = outcome(backend, (given, tables), state)[0][:, :3]
+            assert bool((drawn == 9).all()) == is_lowest
+            assert not bool(state.logprob_values[:, 0, :2].isnan().any())
+
+
 def test_another_row_order_neighbour_or_nan_changes_nothing(
     rng: np.random.Generator, seed: int
 ) -> None:
