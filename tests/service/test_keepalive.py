@@ -59,6 +59,7 @@ def _stream(target: str, num_tokens: int) -> list[tuple[float, Any]]:
         return [(time.monotonic(), message) for message in stub.GenerateStream(request)]
 
 
+@pytest.mark.slow
 def test_a_client_that_pings_through_a_long_prefill_gets_its_answer(
     small_server: RunningServer,
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_client_that_pings_through_a_long_prefill_gets_its_answer(
     assert messages[-1][1].HasField("end")
 
 
+@pytest.mark.slow
 def test_a_server_that_counts_pings_breaks_the_connection(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import mmap
 import random
 import threading
 import time
@@ -95,12 +96,13 @@ def test_ten_thousand_requests_leave_nothing_behind(server: RunningServer) -> No
 def test_a_request_that_is_kept_shows(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: 256 KiB kept of each of 40 requests are found."""
-    kept: list[bytearray] = []
+    """The control: pages of their own, 1 MiB for each of 40 requests, are found."""
+    kept: list[mmap.mmap] = []
     real = server.engine.scheduler.submit
 
     def submit(request) -> None:
-        kept.append(bytearray(b"x" * (1 << 18)))
+        kept.append(mmap.mmap(-1, MIB))
+        kept[-1].write(b"x" * MIB)
         real(request)
 
     monkeypatch.setattr(server.engine.scheduler, "submit", submit)

@@ -126,6 +126,7 @@ def test_a_served_process_listens_once_drains_and_ends(byte_model: Path, tmp_pat
         assert sample in server.text(), server.text()
 
 
+@pytest.mark.slow
 def test_a_second_signal_stops_at_once(byte_model: Path, tmp_path: Path) -> None:
     options = "--max-model-len", "65536", "--shutdown-timeout", "100"
     with served(byte_model, tmp_path / "log", *options) as server, Client(server.target) as client:

@@ -23,6 +23,7 @@ from services.runtime.placement import StageActors
 from services.runtime.ray_group import RayGroup
 from tests.service.front import RunningServer, make_engine
 
+pytestmark = pytest.mark.slow
 PROMPT = "def fibonacci(n):\n"
 TOKENS = 400
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python's fcntl has no name for it
