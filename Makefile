@@ -15,7 +15,7 @@ SOURCES := services proto tests $(wildcard benchmarks models deploy)
 PIP_COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-.PHONY: help setup demo peers test-vllm bench-replay bench-replay-all prove test test-all lint types proto tidy verify fix lock clean
+.PHONY: help setup demo peers test-vllm bench-replay bench-replay-all prove test test-all test-with lint types proto tidy verify fix lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-16s %s\n", $$1, $$2 }'
