@@ -61,6 +61,7 @@ def _join(mode: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_stage_listens_on_rays_own_worker_port_alone(engine: Engine) -> None:
     assert isinstance(engine.group, RayGroup)
     pids = engine.group.stage_pids()
@@ -69,6 +70,7 @@ def test_a_stage_listens_on_rays_own_worker_port_alone(engine: Engine) -> None:
     assert DASHBOARD_PORT not in set().union(*found.values())
 
 
+@pytest.mark.slow
 def test_a_relay_listens_once_more_and_is_seen(ray_session: None) -> None:
     from services.runtime.relay import RelayHost
 
@@ -81,11 +83,13 @@ def test_a_relay_listens_once_more_and_is_seen(ray_session: None) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_client_without_the_token_is_refused(ray_session: None) -> None:
     refused = _join("disabled")
     assert refused.returncode != 0 and "joined" not in refused.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_client_with_the_token_joins(ray_session: None) -> None:
     taken = _join("token")

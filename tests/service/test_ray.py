@@ -200,6 +200,7 @@ def test_failpoints_are_refused_outside_test_mode(monkeypatch: pytest.MonkeyPatc
         CommitterHost().arm("committer.flip=kill")
 
 
+@pytest.mark.slow
 def test_a_stage_that_dies_idle_is_noticed_and_costs_no_later_request(
     server: RunningServer, expected: Generation
 ) -> None:
