@@ -40,6 +40,8 @@ gen = pb.generation_pb2
 Context: TypeAlias = grpc.aio.ServicerContext
 T = TypeVar("T")
 _LARGE_BYTES = 1 << 12
+# gRPC sends a passed deadline as one of up to a millisecond.
+_TIMEOUT_UNIT_S = 1e-3
 
 
 class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
@@ -226,7 +228,8 @@ class GenerationServicer(pb.generation_pb2_grpc.GenerationServiceServicer):
         request_id = request_id or f"req-{secrets.token_hex(8)}"
         tenant = tenant_of(context)
         resolved = await _apart(request, self._translator.resolve, request, tenant)
-        if context.time_remaining() == 0.0:
+        remaining = context.time_remaining()
+        if remaining is not None and remaining < _TIMEOUT_UNIT_S:
             raise DeadlineError("DEADLINE", "the deadline passed before any work")
         check_running()
         ticket = self._requests.enter(tenant, request_id)

@@ -192,7 +192,7 @@ def test_a_tenant_neither_sees_nor_stops_requests_of_another(
         owner = pb.generation_pb2_grpc.GenerationServiceStub(ours)
         stranger = pb.generation_pb2_grpc.GenerationServiceStub(other)
         watches = {
-            who: stub.WatchSpecTrace(gen.WatchSpecTraceRequest(request_id=name), timeout=2.5)
+            who: stub.WatchSpecTrace(gen.WatchSpecTraceRequest(request_id=name), timeout=4)
             for who, stub, name in (
                 ("all", stranger, ""),
                 ("named", stranger, "mine"),

@@ -237,7 +237,7 @@ def test_aborts_of_everything_beside_requests_end_each_once(client: Client) -> N
 
 
 @pytest.mark.parametrize("seconds", [0, 1e-9, -1])
-def test_a_deadline_that_has_passed_costs_at_most_a_cycle(
+def test_a_deadline_that_has_passed_starts_nothing(
     small_server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     sent: list[str] = []
@@ -248,10 +248,10 @@ def test_a_deadline_that_has_passed_costs_at_most_a_cycle(
         lambda message: (sent.append(message.WhichOneof("body")), real(message))[1],
     )
     with pytest.raises(grpc.RpcError) as caught:
-        client.generate("late", max_tokens=200, timeout=seconds)
+        client.generate("late", max_tokens=1, timeout=seconds)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert small_server.seconds_to_free() < 1
-    assert sent.count("cycle") <= 1
+    assert not sent
 
 
 def _corrupted(real: Any, change: Any) -> Any:

@@ -85,7 +85,7 @@ def _growth(server: RunningServer, first: int, then: int, cancels: bool = True) 
 
 
 def test_hundreds_of_requests_leave_nothing_behind(server: RunningServer) -> None:
-    assert _growth(server, first=30, then=90) <= 8 * MIB
+    assert _growth(server, first=40, then=160) <= 8 * MIB
 
 
 @pytest.mark.slow
