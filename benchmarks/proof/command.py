@@ -13,14 +13,8 @@ from rich.table import Table
 
 from benchmarks.proof.check import FAMILIES
 from benchmarks.proof.rules import read_rules
-from benchmarks.proof.runner import (
-    EMBEDDED_MODEL,
-    JOBS,
-    family_names,
-    prepare,
-    run_families,
-    save,
-)
+from benchmarks.proof.runner import JOBS, family_names, prepare, run_families, save
+from services.commands.options import EMBEDDED_MODEL
 
 PLANT_HELP = "Break the system in one named way; exit code 1 if that is seen."
 

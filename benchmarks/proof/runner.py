@@ -1,4 +1,4 @@
-"""Run families of checks and gather one report; needs no terminal library."""
+"""Run families of checks and gather one report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from services.contract.errors import InvalidField
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = 2
-EMBEDDED_MODEL = ROOT / "models" / "lumo-tiny"
 
 
 def family_names(only: str) -> list[str]:
@@ -62,13 +61,13 @@ def run_families(
     """
     from benchmarks.proof.provenance import provenance
 
-    rules, digest = read_rules()
+    _, digest = read_rules()
     show(f"rules {digest}")
     start = time.perf_counter()
     if jobs > 1:
         checks = elsewhere(families, model, device, show, jobs)
     else:
-        checks = here(families, model, device, rules, show)
+        checks = here(families, model, device, show)
     return {
         "rules_sha256": digest,
         "provenance": provenance(device, model),
@@ -80,16 +79,12 @@ def run_families(
 
 
 def here(
-    families: list[str],
-    model: Path,
-    device: str,
-    rules: dict[str, Any],
-    show: Callable[[str], None],
+    families: list[str], model: Path, device: str, show: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Run families one after the other in this process."""
     from benchmarks.proof.world import World
 
-    world, checks = World(rules, model, device), []
+    world, checks = World(read_rules()[0], model, device), []
     for family in families:
         for check in timed(import_module(f"benchmarks.proof.{family}").run(world)):
             checks.append(vars(check) | {"holds": check.holds})
@@ -111,8 +106,8 @@ def _family(
 ) -> list[dict[str, Any]]:
     """Run one family in a process; a process that ends without a result is a failed check."""
     output, log = folder / f"{family}.json", folder / f"{family}.log"
-    command = [sys.executable, "-m", "benchmarks.proof", "--only", family, "--jobs", "1"]
-    command += ["--device", device, "--model", str(model.resolve()), "--output", str(output)]
+    command = [sys.executable, "-m", "benchmarks.proof.alone"]
+    command += [family, device, str(model.resolve()), str(output)]
     with (
         log.open("w") as errors,
         subprocess.Popen(
@@ -120,10 +115,9 @@ def _family(
         ) as process,
     ):
         for text in process.stdout or ():
-            if " " in text and not text.startswith(("rules ", "holds in ", "FAILS in ")):
-                show(text.rstrip())
+            show(text.rstrip())
     if output.exists():
-        found: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["checks"]
+        found: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))
         return found
     detail = {"exit_code": process.returncode, "error": log.read_text(errors="replace")[-2000:]}
     lost = Check(family, "the family's process ended without a result", 1, 0, True, detail)

@@ -5,25 +5,18 @@ Run as: python -m benchmarks.replay.report RESULT.json FOLDER
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
+from benchmarks.page import write_page
 from benchmarks.replay.arms import GROUPS
 from benchmarks.replay.pictures import Report, draw_all
 from benchmarks.replay.table import row, texts
 
 
-def main() -> None:
-    """Write the page and its pictures."""
-    source, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    report = json.loads(source.read_text(encoding="utf-8"))
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{source.stem}_{report['provenance']['date'][:10]}"
-    files = draw_all(report, folder, stem)
-    images = [f"![{file[len(stem) + 1 : -4]}]({file})" for file in files]
-    page = "\n".join([*_head(report, source), *_tables(report), *_ratios(report), *images])
-    (folder / f"{stem}.md").write_text(page + "\n", encoding="utf-8")
+def text(report: Report, source: Path) -> str:
+    """Return the page without its pictures."""
+    return "\n".join([*_head(report, source), *_tables(report), *_ratios(report)])
 
 
 def _head(report: Report, source: Path) -> list[str]:
@@ -86,4 +79,4 @@ def _ratios(report: Report) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    write_page(Path(sys.argv[1]), Path(sys.argv[2]), draw_all, text)

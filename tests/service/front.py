@@ -14,7 +14,9 @@ from google.rpc import error_details_pb2, status_pb2
 
 from services.commands.options import EMBEDDED_MODEL
 from services.contract.config import EngineConfig
-from services.gateway.engine import Engine
+from services.gateway.defaults import resolve_drafting
+from services.gateway.engine import Engine, Generation
+from services.gateway.requests import GenerationRequest
 from services.gateway.server import ServeOptions, Server
 
 
@@ -62,6 +64,22 @@ def make_engine(**changes: Any) -> Engine:
     """Return an engine of the embedded checkpoint."""
     values = {"threads": 1, "context_length": 1024, "max_sequences": 2, **changes}
     return Engine.open(EngineConfig(model=str(EMBEDDED_MODEL), **values))
+
+
+def generate_digested(engine: Engine, prompt: str, max_tokens: int, seed: int = 7) -> Generation:
+    """Generate from an engine itself, sampled, with the digest of every cycle."""
+    ids = tuple(engine.codec.encode(prompt))
+    return engine.generate(
+        GenerationRequest(
+            request_id=engine.next_request_id(),
+            prompt_ids=ids,
+            sampling=engine.defaults.resolve_sampling({"seed": seed, "temperature": 0.9}),
+            budget=engine.defaults.resolve_budget(len(ids), max_tokens, 0, True, ()),
+            drafting=resolve_drafting("tree", None, "mtp", suffix=True),
+            sink=lambda event: None,
+            wants_digest=True,
+        )
+    )
 
 
 @contextmanager

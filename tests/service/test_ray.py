@@ -16,12 +16,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from services.client import Client
 from services.contract import pb
 from services.contract.errors import ContractError
-from services.gateway.defaults import resolve_drafting
 from services.gateway.engine import Engine, Generation
-from services.gateway.requests import GenerationRequest
 from services.runtime.failpoints import TEST_MODE
 from services.runtime.ray_group import RayGroup, RayOptions
-from tests.service.front import RunningServer, make_engine
+from tests.service.front import RunningServer, generate_digested, make_engine
 
 PROMPT = "def fibonacci(n):\n"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, never written
@@ -39,7 +37,7 @@ CASES = [(stage, point) for stage, points in POINTS.items() for point in points]
 def expected() -> Generation:
     engine = make_engine()
     try:
-        return _generate(engine, LONG)
+        return generate_digested(engine, PROMPT, LONG)
     finally:
         engine.close()
 
@@ -60,21 +58,6 @@ def server(engine: Engine) -> Iterator[RunningServer]:
         yield started
     finally:
         started.stop()
-
-
-def _generate(engine: Engine, max_tokens: int, seed: int = 7) -> Generation:
-    ids = tuple(engine.codec.encode(PROMPT))
-    return engine.generate(
-        GenerationRequest(
-            request_id=engine.next_request_id(),
-            prompt_ids=ids,
-            sampling=engine.defaults.resolve_sampling({"seed": seed, "temperature": 0.9}),
-            budget=engine.defaults.resolve_budget(len(ids), max_tokens, 0, True, ()),
-            drafting=resolve_drafting("tree", None, "mtp", suffix=True),
-            sink=lambda event: None,
-            wants_digest=True,
-        )
-    )
 
 
 def _group(engine: Engine) -> RayGroup:
@@ -133,7 +116,7 @@ def _not_serving_within(server: RunningServer, name: str, seconds: float) -> Ite
 def test_ids_and_digests_of_actors_equal_those_in_process(
     engine: Engine, expected: Generation
 ) -> None:
-    found = _generate(engine, LONG)
+    found = generate_digested(engine, PROMPT, LONG)
     digests = [delta.digest for delta in found.deltas]
     assert found.finished.token_ids == expected.finished.token_ids
     assert digests == [delta.digest for delta in expected.deltas]
@@ -141,7 +124,7 @@ def test_ids_and_digests_of_actors_equal_those_in_process(
 
 
 def test_another_seed_gives_other_digests(engine: Engine, expected: Generation) -> None:
-    found = _generate(engine, LONG, seed=8)
+    found = generate_digested(engine, PROMPT, LONG, seed=8)
     assert [d.digest for d in found.deltas] != [d.digest for d in expected.deltas]
 
 

@@ -14,14 +14,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.contract import pb
 from services.contract.errors import ContractError
-from services.gateway.defaults import resolve_drafting
 from services.gateway.engine import Engine, Generation
-from services.gateway.requests import GenerationRequest
 from services.runtime.ipc.host import SharedFile
 from services.runtime.log import ROOT
 from services.runtime.placement import StageActors
 from services.runtime.ray_group import RayGroup
-from tests.service.front import RunningServer, make_engine
+from tests.service.front import RunningServer, generate_digested, make_engine
 
 pytestmark = pytest.mark.slow
 PROMPT = "def fibonacci(n):\n"
@@ -86,24 +84,9 @@ def engine(
 def expected() -> Generation:
     local = make_engine()
     try:
-        return _generate(local)
+        return generate_digested(local, PROMPT, TOKENS)
     finally:
         local.close()
-
-
-def _generate(engine: Engine, seed: int = 7) -> Generation:
-    ids = tuple(engine.codec.encode(PROMPT))
-    return engine.generate(
-        GenerationRequest(
-            request_id=engine.next_request_id(),
-            prompt_ids=ids,
-            sampling=engine.defaults.resolve_sampling({"seed": seed, "temperature": 0.9}),
-            budget=engine.defaults.resolve_budget(len(ids), TOKENS, 0, True, ()),
-            drafting=resolve_drafting("tree", None, "mtp", suffix=True),
-            sink=lambda event: None,
-            wants_digest=True,
-        )
-    )
 
 
 def _digests(generation: Generation) -> list[bytes]:
@@ -113,7 +96,7 @@ def _digests(generation: Generation) -> list[bytes]:
 def test_ordered_publications_give_the_digests_of_one_process(
     engine: Engine, expected: Generation
 ) -> None:
-    found = _generate(engine)
+    found = generate_digested(engine, PROMPT, TOKENS)
     assert engine.group.stats()["mode"] == "cpu_shm_ro"
     assert found.finished.token_ids == expected.finished.token_ids
     assert _digests(found) == _digests(expected)
@@ -121,7 +104,7 @@ def test_ordered_publications_give_the_digests_of_one_process(
 
 
 def test_another_seed_gives_other_digests(engine: Engine, expected: Generation) -> None:
-    assert _digests(_generate(engine, seed=8)) != _digests(expected)
+    assert _digests(generate_digested(engine, PROMPT, TOKENS, seed=8)) != _digests(expected)
 
 
 def test_the_mode_is_named_in_logs_health_and_server_info(
@@ -153,12 +136,14 @@ def test_a_killed_committer_comes_back_in_the_same_mode(
     epoch = group.epoch
     group.arm("committer", "committer.next_root=kill@3")
     with pytest.raises(ContractError):
-        _generate(engine)
+        generate_digested(engine, PROMPT, TOKENS)
     end = time.monotonic() + 30
     while not all(group.health().values()):
         assert time.monotonic() < end, "the group does not come back"
         time.sleep(0.02)
     assert (group.mode, group.epoch > epoch) == ("cpu_shm_ro", True)
-    again = _generate(engine)  # other trees: the drafter knows this text by now
+    again = generate_digested(
+        engine, PROMPT, TOKENS
+    )  # other trees: the drafter knows this text by now
     assert again.finished.token_ids == expected.finished.token_ids
     assert again.deltas[-1].digest == expected.deltas[-1].digest

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.page import write_page
 from benchmarks.replay import report
 from benchmarks.replay.outcome import make_report
+from benchmarks.replay.pictures import draw_all
 from benchmarks.replay.run import SAMPLING, Outcome
 from benchmarks.replay.table import show
 
@@ -46,12 +47,11 @@ def _run(text: str = "same", seed: int | None = 7, is_complete: bool = True) -> 
 
 
 def test_a_page_names_its_pictures_variants_and_failures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     source = tmp_path / "replay_x.json"
     source.write_text(json.dumps(_run()))
-    monkeypatch.setattr(sys, "argv", ["report", str(source), str(tmp_path)])
-    report.main()
+    write_page(source, tmp_path, draw_all, report.text)
     page = (tmp_path / "replay_x_2026-01-02.md").read_text()
     pictures = re.findall(r"\((replay_x_2026-01-02_\w+\.svg)\)", page)
     assert len(pictures) == 7
