@@ -142,8 +142,7 @@ def test_a_killed_committer_comes_back_in_the_same_mode(
         assert time.monotonic() < end, "the group does not come back"
         time.sleep(0.02)
     assert (group.mode, group.epoch > epoch) == ("cpu_shm_ro", True)
-    again = generate_digested(
-        engine, PROMPT, TOKENS
-    )  # other trees: the drafter knows this text by now
+    # The trees are others: the drafter knows this text by now.
+    again = generate_digested(engine, PROMPT, TOKENS)
     assert again.finished.token_ids == expected.finished.token_ids
     assert again.deltas[-1].digest == expected.deltas[-1].digest
