@@ -282,15 +282,13 @@ def hopper_kernel(
                 MAX_PAGES, SLOT_STRIDE, HQ // HKV, HKV, D, K_STAGES, V_STAGES,
             )),
             (run_items, (
-                0,
-                q_ptr, live_ptr, length_ptr, tables_ptr, acc_ptr, top_ptr, sum_ptr, q_bufs,
+                0, q_ptr, live_ptr, length_ptr, tables_ptr, acc_ptr, top_ptr, sum_ptr, q_bufs,
                 limits, k_bufs, v_bufs, k_ready, k_free, v_ready, v_free, turns, turn_ready,
                 turn_free, scale, rows, batches, TREE, STRIDE, DEPTHS, PATHS, PATH_LENGTH,
                 PATH_OWN, MAX_PATHS, TAIL_TILES, TILES, SPLITS, HQ, HKV, D, K_STAGES, V_STAGES,
             )),
             (run_items, (
-                1,
-                q_ptr, live_ptr, length_ptr, tables_ptr, acc_ptr, top_ptr, sum_ptr, q_bufs,
+                1, q_ptr, live_ptr, length_ptr, tables_ptr, acc_ptr, top_ptr, sum_ptr, q_bufs,
                 limits, k_bufs, v_bufs, k_ready, k_free, v_ready, v_free, turns, turn_ready,
                 turn_free, scale, rows, batches, TREE, STRIDE, DEPTHS, PATHS, PATH_LENGTH,
                 PATH_OWN, MAX_PATHS, TAIL_TILES, TILES, SPLITS, HQ, HKV, D, K_STAGES, V_STAGES,
